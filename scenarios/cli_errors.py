@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import typer
 
-from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
+from seedbus.scenarios.errors import Differs, Exit, ScenarioError, WorkerFailed
 from seedbus.scenarios.extras import lacks
 from seedbus.scenarios.reporting.terminal import say, shown
 
@@ -102,6 +102,7 @@ def exit_code(error: BaseException) -> Exit | None:
         (DataError, Exit.DATA),
         (NotAllowed, Exit.LIMITS),
         (ScenarioError, Exit.USAGE),
+        (Differs, Exit.DIFFERS),
         (UnknownLookUps, Exit.USAGE),
         (Unfinishable, Exit.STUCK),
         (EndOfTime, Exit.STUCK),

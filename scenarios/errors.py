@@ -47,6 +47,10 @@ def resuming(folder: Path) -> str:
     return f"seedbus run --resume {shlex.quote(str(folder))}"
 
 
+class Differs(Exception):
+    """A rehearsal is not as the run that it is of; the sentence says where."""
+
+
 class WorkerFailed(Exception):
     """A worker process ended and was not replaced.
 

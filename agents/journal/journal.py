@@ -40,7 +40,7 @@ from seedbus.agents.journal.file import (
     refuse_taken,
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
-from seedbus.agents.journal.metrics import check_line
+from seedbus.agents.journal.metrics import taken_apart
 from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link, unpacked_state
 from seedbus.agents.journal.records import (
     Checkpoint,
@@ -321,16 +321,24 @@ class Journal:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return all lines of metrics, oldest first. Raises `JournalDamaged`."""
+        return [line for line, _ in self.evaluations()]
+
+    def evaluations(self) -> list[tuple[dict[str, Any], list[int] | None]]:
+        """Return each line of metrics, oldest first, and the clients that have measured it; None: not some of them.
+
+        Raises:
+            JournalDamaged: one of them has another form.
+        """
         with self._plain_errors():
             self._refuse_lost()
-            lines = [json.loads(line) for line in self._reader.metrics()]
-            for number, line in enumerate(lines):
+            found = []
+            for number, line in enumerate(self._reader.metrics()):
                 try:
-                    check_line(line)
+                    found.append(taken_apart(json.loads(line)))
                 except ValueError as error:
                     what = f"its evaluation {number} has another form than a run writes ({error})"
                     raise JournalDamaged(self.folder / FILE, 0, what) from None
-            return lines
+            return found
 
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:
         """Yield the rounds from the one on that made version `after` + 1, verified.

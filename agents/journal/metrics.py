@@ -7,7 +7,10 @@ from typing import Annotated, Any, TypedDict
 from msgspec import Meta
 
 from seedbus.bus.records import Number, Text, record
+from seedbus.bus.transport import Client
 
+TOLD = "told"
+"""What the journal's line of an evaluation by clients has beside metrics: who measured, if not all of them did."""
 _Measure = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
@@ -28,3 +31,15 @@ def check_line(line: Any) -> None:
     """Raise `ValueError` unless this is a line of metrics; says in a few words what is wrong."""
     record(dict[Text, Number | None], line)
     record(When, line)
+
+
+def taken_apart(line: Any) -> tuple[dict[str, Any], list[int] | None]:
+    """Return a line of metrics, and the clients that it says have measured; None: all that there are, or none has.
+
+    Raises:
+        ValueError: it is none; says in a few words what is wrong.
+    """
+    line = record(dict[Text, Any], line)
+    told = line.pop(TOLD, None)
+    check_line(line)
+    return line, None if told is None else record(list[Client], told)

@@ -71,6 +71,11 @@ class Measuring:
             raise ReportRefused("absurd", f"client {client} measures means that float32 does not have")
         self._told[client] = measured
 
+    @property
+    def answered(self) -> list[int]:
+        """The clients that have told of samples, or that they have none, ascending."""
+        return sorted(self._told)
+
     def ended(self) -> Evaluation | None:
         """Return the means of what clients have told until now; None: they have told of no samples."""
         self.is_open = False

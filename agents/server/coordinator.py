@@ -30,6 +30,7 @@ from seedbus.agents.catch_up.commit_window import Reload
 from seedbus.agents.catch_up.server import CatchUp, CatchUpState
 from seedbus.agents.errors import Unfinishable
 from seedbus.agents.extensions import Exchange, Spending
+from seedbus.agents.journal.metrics import TOLD
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.measuring.server import COUNTS, Measuring
 from seedbus.agents.messages import Evaluation, Join, Measured, Outgoing
@@ -409,7 +410,8 @@ class Coordinator:
     def _ask_members(self, measuring: Measuring, round: int) -> None:
         """Ask all members to measure the newest version, but those that lag too far for commits."""
         missed = {client: self.catch_up.missed_by(client) for client in self.positions.members}
-        asked = {client: commits for client, commits in missed.items() if commits is not None}
+        may_ask = missed if self.spec.measure is None else self.spec.measure.get((round, self.version), ())
+        asked = {client: commits for client, commits in missed.items() if commits is not None and client in may_ask}
         for client, commits in asked.items():
             self._outgoing.append(messages.pack_measure(self.algorithm, client, round, self.version, commits))
         measuring.begin(round, self.version, asked)
@@ -456,14 +458,16 @@ class Coordinator:
             return
         evaluation = self.measuring.ended()
         if evaluation is not None:
-            self._keep_line(evaluation, now_ns)
+            told = self.measuring.answered
+            self._keep_line(evaluation, now_ns, told if len(told) < self.participation.clients else None)
         else:
             self.progress.answered()
             self._observer.noted("not-measured", what="no client has told of samples that it holds out")
 
-    def _keep_line(self, evaluation: Evaluation, now_ns: int) -> None:
+    def _keep_line(self, evaluation: Evaluation, now_ns: int, told: list[int] | None = None) -> None:
+        """Keep what was measured; told: the clients that did, for a rehearsal, if not all of them."""
         line = self.progress.measured(evaluation, self.stop, now_ns)
-        self.unsaved_metrics.append(line)
+        self.unsaved_metrics.append(line if told is None else line | {TOLD: told})
         self._observer.measured(line)
 
     def _checked(self, envelope: Envelope) -> Evaluation:

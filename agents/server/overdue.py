@@ -76,6 +76,10 @@ class OverdueRounds:
         is_enough = self._policy.over_selection > 1 and len(current.reports) >= self._policy.size
         return not current.waiting or is_enough
 
+    def keep(self, answered: Round, client: int, report: Any) -> None:
+        """Keep a report for the commit of the open round, or if it is late of a later one."""
+        answered.reports[client] = report
+
     def count(self, current: Round) -> int:
         """Return how many reports there are for the quorum, when the open round closes."""
         return len(current.reports)

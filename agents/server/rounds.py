@@ -11,7 +11,7 @@ from seedbus.agents.policies.selection.known import Known, KnownState
 from seedbus.agents.round_record import RoundRecord
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.server.member_index import MemberIndex
-from seedbus.agents.server.overdue import OverdueState, overdue_rounds
+from seedbus.agents.server.overdue import OverdueState
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.contract import ReportRefused, sums
@@ -56,7 +56,7 @@ class Rounds:
         self._seed = spec.seed
         self.number = 0
         self.current: Round | None = None
-        self._overdue = overdue_rounds(participation)
+        self._overdue = spec.overdue(participation)
         self._known = Known()
         self._needs_known = participation.selection.needs_known
         self.deadlines = Deadlines(participation.deadline_s, participation.deadline)
@@ -119,7 +119,7 @@ class Rounds:
 
     def add_report(self, answered: Round, client: int, report: Any, now_ns: int) -> None:
         """Add a report that has passed all checks to the round that it answers."""
-        answered.reports[client] = report
+        self._overdue.keep(answered, client, report)
         answered.waiting.discard(client)
         self.deadlines.answered(now_ns - answered.asked_ns)
         if self._needs_known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.extensions import Noise, OpenExchange, ReportFilter, no_exchange
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
+from seedbus.agents.server.overdue import OverdueRounds, overdue_rounds
 from seedbus.agents.server.stopping import Cadence, Stop
 from seedbus.algorithms.contract import Vector
 from seedbus.bus import Compute, Network
@@ -33,6 +34,7 @@ class RunSpec:
         evaluation: how often the evaluator measures.
         metrics: the names of what it measures.
         measured_by_clients: those of them that clients measure where they do, means over samples.
+        measure: (round, version) → the clients that are asked to measure then, at others none; None: always all.
         network: latency and bandwidth of links.
         compute: how long clients work.
         faults: the scenario's faults of all kinds.
@@ -45,6 +47,7 @@ class RunSpec:
         x0: makes x₀, float32 [d]; needed if the algorithm is dense.
         report_limit: how many bytes a REPORT may have.
         plugins: the digest of the plug-ins that processes must show; empty if the scenario needs none.
+        overdue: makes what keeps closed rounds that may still be answered, for a policy.
         open_exchange: begins what a round asks beside reports.
         filters: change the reports of a commit, just before it is made, in this order.
         noise: what is added to the sum of a round's reports; None: commits are made of the reports themselves.
@@ -60,6 +63,7 @@ class RunSpec:
     evaluation: Cadence = field(default_factory=Cadence)
     metrics: Sequence[str] = ()
     measured_by_clients: Sequence[str] = ()
+    measure: Mapping[tuple[int, int], Collection[int]] | None = None
     network: Network = field(default_factory=Network)
     compute: Compute = field(default_factory=Compute)
     faults: Sequence[object] = ()
@@ -72,6 +76,7 @@ class RunSpec:
     x0: Callable[[], Vector] | None = None
     report_limit: int = SHORT
     plugins: bytes = b""
+    overdue: Callable[[Participation], OverdueRounds] = overdue_rounds
     open_exchange: OpenExchange = no_exchange
     filters: Sequence[ReportFilter] = ()
     noise: Noise | None = None

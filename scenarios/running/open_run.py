@@ -24,6 +24,9 @@ from seedbus.scenarios.running.prepare import Prepared, build_of
 from seedbus.scenarios.running.recording import Recorder
 from seedbus.versions import version
 
+REHEARSES = "rehearses"
+"""The name of the fact in a rehearsal's journal that says which run it is of."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
@@ -51,6 +54,7 @@ def _journal(folder: Path, prepared: Prepared, resume: bool) -> Journal:
     placement = prepared.placement
     scenario, problem = prepared.scenario, prepared.problem
     build = {"seedbus": version("seedbus")} if problem is None else build_of(scenario, problem)
+    build |= {REHEARSES: "nothing"} if prepared.decisions is None else {}  # which a rehearsal's journal says otherwise
     device, other_device = device_text(placement.used_devices), placement.other_device
     return journal_in(
         folder, scenario, prepared.files, resume=resume, build=build, device=device, other_device=other_device

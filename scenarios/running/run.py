@@ -23,6 +23,7 @@ from seedbus.scenarios.reporting.progress import in_notebook, watching
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import Process, judge_again, report
 from seedbus.scenarios.run_folder import RESULTS, check_name, refuse_another, scenario_of
+from seedbus.scenarios.running.as_run import OtherRun
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process
 from seedbus.scenarios.running.memory_hints import memory_hints
@@ -51,6 +52,7 @@ def run(
     track: str | Tracker | Sequence[str | Tracker] = (),
     page: bool = True,
     log: Literal["messages"] | None = None,
+    as_run: str | Path | None = None,
 ) -> Results:
     """Run a scenario to its end and return its results.
 
@@ -74,12 +76,15 @@ def run(
         track: the trackers that are told of the run, by name or as objects, such as "tensorboard".
         page: write `report.html`, 5 MB, as `seedbus report` does at any time.
         log: "messages": `log.jsonl` has a line for each message too; None: it has none.
+        as_run: the folder of a run of this scenario, of which this is a rehearsal: its journal says whom rounds ask,
+            which reports count, and how many rounds there are; None: this run decides for itself.
 
     Raises:
         ScenarioError, DataError, BadEndpoint, TooFewFiles: the scenario cannot run here as it is.
         RunFolderError, JournalDamaged: the folder cannot be used.
         Unfinishable, WorkerFailed: the run cannot go on; every closed round is kept.
         Interrupted: on Ctrl-C; every closed round is kept.
+        Differs: a rehearsal is not as the run that it is of; its folder is kept.
     """
     if log not in (None, "messages"):
         raise not_accepted(log, "log", '"messages" or None')
@@ -98,6 +103,8 @@ def run(
     if out is not None:
         out = path_of(out, "out", "the folder of the run")
         check_name(out)
+    if resume and as_run is not None:
+        raise ScenarioError(f"--as {as_run}", ["a rehearsal is not resumed; expected a new one, without --resume"])
     if resume:
         if out is None:
             raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
@@ -107,6 +114,7 @@ def run(
             results = judge_again(Results.read(Path(out)), scenario)
             track_again(trackers, scenario, results, observer or NullObserver())
             return results
+    other = None if as_run is None else OtherRun.read(path_of(as_run, "as_run", "the folder of a run"), scenario)
     placement = placement or Placement(scenario.transport, devices=devices_of("") if device is None else (device,))
     if not isinstance(placement, Placement):
         raise ScenarioError("placement", [f"{placement!r} is not accepted; expected a Placement"])
@@ -128,6 +136,8 @@ def run(
     ):
         # data is loaded before the folder is created, so that a scenario that cannot run leaves no folder
         prepared = prepare(scenario, placement, watcher.noted, problem)
+        if other is not None:
+            prepared = other.rehearsed(prepared)
         with (
             opened(prepared, out, resume, watcher) as running,
             tracked(trackers, scenario, running) as tracking,
@@ -147,6 +157,8 @@ def run(
                 client_names=prepared.client_names,
             )
             tracking.end("finished", results)
+            if other is not None:
+                other.compare(running.given, running.journal)
             return results
 
 

@@ -135,6 +135,15 @@ def run(
         typer.Option(help="How bytes move; same bits on all. Default: what the scenario says."),
     ] = None,
     own: Own = "",
+    as_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--as",
+            metavar="RUN",
+            help="Rehearse this run: its journal says whom rounds asked and which reports counted. Ends with its "
+            "digest, or says what differs.",
+        ),
+    ] = None,
 ) -> None:
     """Run a scenario to its end, or resume a run that stopped."""
     with cli_errors(), naming_command(context):
@@ -158,7 +167,7 @@ def run(
             launcher=launches,
             own=own,
         )
-        _run(requested, placement, options)
+        _run(requested, placement, options, as_run)
 
 
 def server(context: typer.Context, scenario: Runnable = None, *, listening: ServerOptions, options: RunOptions) -> None:
@@ -185,7 +194,7 @@ def server(context: typer.Context, scenario: Runnable = None, *, listening: Serv
         _run(requested, placement, options)
 
 
-def _run(scenario: Any, placement: Placement, options: RunOptions) -> None:
+def _run(scenario: Any, placement: Placement, options: RunOptions, as_run: Path | None = None) -> None:
     from seedbus.agents.observer import Observers
     from seedbus.scenarios.operations.endpoint import served
     from seedbus.scenarios.reporting.closing_table import show
@@ -209,6 +218,7 @@ def _run(scenario: Any, placement: Placement, options: RunOptions) -> None:
             monitor=endpoint,
             track=options.track or [],
             log=options.log,
+            as_run=as_run,
         )
         if page is not None:
             page.last = lambda: watcher.ended(results)

@@ -23,6 +23,7 @@ import struct
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,18 +158,24 @@ class Machine:
     def plug(self) -> None:
         self._ip("link", "set", "dev", self._device, "mtu", str(_MTU), "up")
 
-    def seedbus(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        """Start the command on this machine."""
-        process = seedbus(*arguments, within=self._within, **options)
+    def seedbus(self, *arguments: object, within: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+        """Start the command on this machine; `within`: the command that runs it there."""
+        process = seedbus(*arguments, within=[*self.within, *within], **options)
         self.processes.append(process)
         return process
 
     @property
-    def _within(self) -> list[str]:
-        return ["nsenter", f"--net=/proc/{self._holder.pid}/ns/net"]
+    def namespace(self) -> str:
+        """The file that names it."""
+        return f"/proc/{self._holder.pid}/ns/net"
+
+    @property
+    def within(self) -> list[str]:
+        """The command that runs another on this machine."""
+        return ["nsenter", f"--net={self.namespace}"]
 
     def _ip(self, *arguments: str) -> None:
-        _command(*self._within, "ip", *arguments)
+        _command(*self.within, "ip", *arguments)
 
 
 class Machines:

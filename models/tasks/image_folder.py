@@ -102,6 +102,11 @@ class ImageFolder(ImageTask, frozen=True):
         """Whether it has the names of classes in the place of a folder."""
         return self.classes is not None
 
+    @property
+    def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether there are common images."""
+        return self.folder is not None
+
     def capabilities(self) -> Iterator[Statement]:
         yield from super().capabilities()
         if self.has_stated:

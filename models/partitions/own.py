@@ -47,7 +47,7 @@ class ReadsOwn(Protocol[ReadT]):
     """A task of which each client may have data of its own. ReadT is the type of several samples."""
 
     @property
-    def test(self) -> float:
+    def test_fraction(self) -> float:
         """The fraction of its samples that an owner holds out, where clients measure."""
         ...
 
@@ -123,7 +123,7 @@ class Own(Partition, frozen=True):
         rows: dict[str, list[Indices]] = {"train": [], "validation": [], "test": []}
         stored, labels, owners = [specimens.stored[:0]], [specimens.labels[:0]], [np.zeros(0, dtype=np.int64)]
         first = 0
-        for client, found, chosen in self._shares(task, specimens, _contents):
+        for client, found, chosen in self.shares(task, specimens, _contents):
             for split, part in chosen.items():
                 rows[split].append(first + part)
             stored.append(found.pixels)
@@ -148,7 +148,7 @@ class Own(Partition, frozen=True):
         specimens = list(task.specimens())
         samples: dict[str, list[SampleT]] = {"train": [], "validation": [], "test": []}
         owners: dict[str, list[int]] = {name: [] for name in samples}
-        for client, found, chosen in self._shares(task, specimens, lambda found: map(content, found)):
+        for client, found, chosen in self.shares(task, specimens, lambda found: map(content, found)):
             for split, part in chosen.items():
                 samples[split] += [found[row] for row in part]
                 owners[split] += [client] * part.size
@@ -161,7 +161,7 @@ class Own(Partition, frozen=True):
         """Return the test set that this process measures the model on; None: it does not, or clients do."""
         return task.read_public() if self._data.evaluates and not self._data.holds_out else None
 
-    def _shares(
+    def shares(
         self, task: ReadsOwn[FoundT], specimens: FoundT, contents: Callable[[FoundT], Iterable[bytes]]
     ) -> Iterator[tuple[int, FoundT, dict[str, Indices]]]:
         """Yield each client of this process, its samples, and which of them are for training, validation and testing.
@@ -183,7 +183,7 @@ class Own(Partition, frozen=True):
             if not hashes:
                 raise DataError(place, "no samples", "a sample at least")
             order = np.array(sorted(range(len(hashes)), key=lambda row: (hashes[row], row)), dtype=np.int64)
-            tested = min(round(task.test * order.size), order.size - 1) if self._data.holds_out else 0
+            tested = min(round(task.test_fraction * order.size), order.size - 1) if self._data.holds_out else 0
             rest = order[tested:]
             train, validation = task.held_out(rest.size)
             if not train.size:

@@ -112,6 +112,11 @@ class ImageFolder(ImageTask, frozen=True):
         if self.has_stated:
             yield RulesOut(Fact.COMMON, "states the classes of owners' folders", "classes")
 
+    @property
+    def test_fraction(self) -> float:
+        """See `partitions.own.ReadsOwn`."""
+        return self.test
+
     def read_own(self, place: Path) -> Images:
         """See `partitions.own.ReadsOwn`. Raises `DataError`."""
         return read_classes(place, self._classes, self.size, self._channels)

@@ -127,6 +127,11 @@ class Table(TableSettings, frozen=True):
         if self.has_stated:
             yield RulesOut(Fact.COMMON, "states what owners' tables have in common", "columns")
 
+    @property
+    def test_fraction(self) -> float:
+        """See `partitions.own.ReadsOwn`."""
+        return self.test
+
     def read_own(self, place: Path) -> Images:
         """See `partitions.own.ReadsOwn`. Raises `DataError`."""
         return read_stated(self, place)

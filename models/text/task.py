@@ -223,7 +223,7 @@ class TextTask(PretrainedTask, frozen=True):
         return self.texts
 
     @property
-    def test(self) -> float:
+    def test_fraction(self) -> float:
         """See `partitions.own.ReadsOwn`."""
         return self.stated.test
 

@@ -11,6 +11,7 @@ from hidden_folders import free_port, has_namespaces, hidden
 from processes import HANGS_S, seedbus
 from tcp_proxy import CountingProxy
 
+from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, write_table
 from seedbus.models.data.roots import own_folder
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
@@ -34,13 +35,20 @@ def test_owners_of_sentences_train_a_language_model_over_100_kbit_s(tmp_path: Pa
         place.parent.mkdir()
         place.write_text("\n".join([head, *lines[number::2]]) + "\n", encoding="utf-8")
     folders, model, port = [place.parent for place in owners], Path(PACKAGE.origin).parent, free_port()
-    arguments = ("--bind", f"tcp://127.0.0.1:{port}", "--out", tmp_path / "run", "--patience", HANGS_S)
+    keys, names = tmp_path / "keys", ("server", "owner0", "owner1")
+    pairs = {name: KeyPair.new() for name in names}
+    for name, pair in pairs.items():
+        pair.save(keys, name)
+    own = [Entry(name, pairs[name].public, ((n, n),), evaluator=n == 0) for n, name in enumerate(names[1:])]
+    write_table(keys / TABLE, own)
+    arguments = ("--bind", f"tcp://127.0.0.1:{port}", "--keys", keys, "--evaluator", "keys", "--out", tmp_path / "run")
     server = seedbus("server", EXAMPLE, *arguments, within=hidden(*folders, model, SENTENCES))
     with CountingProxy(port, rate=BYTES_A_SECOND) as proxy:
+        to = ("--connect", proxy.endpoint, "--server-key", pairs["server"].public.decode(), "--patience", HANGS_S)
         clients = [
             seedbus(
-                *("client", "--connect", proxy.endpoint, "--clients", f"{number}-{number}", "--own", place),
-                *("--patience", HANGS_S),
+                *("client", *to, "--key", keys / f"owner{number}{SECRET}", "--clients", f"{number}-{number}"),
+                *("--own", place, *(["--evaluator"] if number == 0 else [])),
                 within=hidden(*(each for each in folders if each != place.parent)),
             )
             for number, place in enumerate(owners)

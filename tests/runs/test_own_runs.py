@@ -161,7 +161,7 @@ def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehear
         clients = [
             seedbus(
                 *("client", "--connect", proxy.endpoint, "--clients", f"{number}-{number}", "--own", table),
-                *("--patience", HANGS_S),
+                *("--patience", HANGS_S, *(["--out", "mine"] if number else [])),
                 cwd=table.parent,
                 within=hidden(*(each for each in folders if each != table.parent)),
             )
@@ -177,6 +177,11 @@ def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehear
     ran = json.loads((tmp_path / "run" / "results.json").read_text())
     assert ran["digest"] == alone.summary["digest"] and ran["metrics"] == alone.summary["metrics"]
     assert lines_of(tmp_path / "run") == lines_of(tmp_path / "alone")
+    assert not (folders[0] / "mine").exists()
+    last, own = lines_of(tmp_path / "run")[-1], [lines_of(folder / "mine")[-1] for folder in folders[1:]]
+    assert [each["client"] for each in own] == [1, 2] and {each["version"] for each in own} == {last["version"]}
+    assert {last["loss.p50"], last["loss.p90"]} & {each["loss"] for each in own}, "of three clients, two are here"
+    assert all(each["samples"] == round(0.2 * size) for each, size in zip(own, SIZES[1:], strict=True))
 
 
 @pytest.mark.slow

@@ -250,6 +250,8 @@ class Task(Settings):
     """Whether its samples have columns with names, so that `partition: by-column` can divide them."""
     has_stated: ClassVar[bool] = False
     """Whether it states what the samples of all owners have in common, so that `partition: own` can be used."""
+    has_test_set: ClassVar[bool] = True
+    """Whether it has a test set that is nobody's alone, on which a server can measure."""
     has_layers: ClassVar[bool] = True
     """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
     has_slopes: ClassVar[bool] = True

@@ -2,11 +2,15 @@
 
 Sums at models of a server's choice tell of the samples. So a client answers as often as the scenario says and no more:
 once after a round in which an evaluation is due, and once after another, which is then the last.
+
+What a client has measured is also written for its owner, where the process has a folder.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,9 @@ from numpy.typing import NDArray
 
 from seedbus.agents.messages import Measured
 from seedbus.algorithms.contract import Vector
+
+METRICS = "metrics.jsonl"
+"""The file of a folder with a line for each time that a client has measured."""
 
 
 class OwnParts:
@@ -25,14 +32,24 @@ class OwnParts:
         names: the metrics, each a mean over samples, in the order in which their sums travel.
         every: after how many rounds an evaluation is due.
         rounds: how many rounds there are at most.
+        folder: where the clients' own metrics are written, which are not sent; None: nowhere.
     """
 
-    def __init__(self, problem: Any, split: str, names: Sequence[str], every: int, rounds: int) -> None:
+    def __init__(
+        self,
+        problem: Any,
+        split: str,
+        names: Sequence[str],
+        every: int,
+        rounds: int,
+        folder: Path | None = None,
+    ) -> None:
         self._problem = problem
         self._split = split
         self._names = names
         self._every = every
         self._rounds = rounds
+        self._folder = folder
         self._parts: Sequence[NDArray[np.int64]] | None = None
         self._last: dict[int, tuple[int, int]] = {}
 
@@ -47,7 +64,12 @@ class OwnParts:
         return was_whole and is_further and version <= round + 1 and (is_first or round < self._rounds)
 
     def measured(self, client: int, round: int, version: int, x: Vector) -> Measured:
-        """Return what a client tells of a model x [d] of a version, after a round in which that `is_due`."""
+        """Return what a client tells of a model x [d] of a version, after a round in which that `is_due`.
+
+        Raises:
+            OSError: the owner's metrics cannot be written.
+        """
+        is_new = self._last.get(client) != (round, version)
         self._last[client] = round, version
         if self._parts is None:
             self._parts = self._problem.owned(self._split) or ()
@@ -56,4 +78,13 @@ class OwnParts:
         if part.size:
             means = self._problem.evaluate_part(x, self._split, part)
             sums = [means[name] * int(part.size) for name in self._names]
+            if is_new and self._folder is not None:
+                own = {"client": client, "round": round, "version": version, "samples": int(part.size)}
+                _append(self._folder / METRICS, own | {name: means[name] for name in self._names})
         return Measured(client, round, version, int(part.size), sums)
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")

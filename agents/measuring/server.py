@@ -1,6 +1,7 @@
 """The server's part of an evaluation by clients: whom it has asked, and the sum of what they tell.
 
 A mean over all samples is Σ sums / Σ counts, so clients count by their samples, and who has none counts for nothing.
+Beside them are quantiles of the clients' own means, for which each client with samples counts once.
 A client whose mean is no number of float32 is refused, so that no single one can end a run as diverged. (Once all
 diverge, their reports are refused as well, which ends it.) What is a number is taken as it is told.
 """
@@ -17,8 +18,15 @@ from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR
 
 LARGEST = float(np.finfo(np.float32).max)
+QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+"""By the end of a metric's name: the least of the clients' own means that this part of them does not exceed."""
 COUNTS = ("asked", "answered", "samples")
-"""What a line of metrics has beside means: how many clients were asked, how many answered, and of how many samples."""
+"""How many clients were asked, how many answered, and of how many samples."""
+
+
+def beside_means(metrics: Sequence[str]) -> list[str]:
+    """Return what a line of metrics has beside the means of these: their quantiles over clients, and counts."""
+    return [*(f"{name}.{end}" for name in metrics for end in QUANTILES), *COUNTS]
 
 
 class Measuring:
@@ -85,5 +93,8 @@ class Measuring:
         if not samples:
             return None
         means = {name: math.fsum(each.sums[place] for each in told) / samples for place, name in enumerate(self.names)}
+        for place, name in enumerate(self.names):
+            own = sorted(each.sums[place] / each.samples for each in told if each.samples)
+            means |= {f"{name}.{end}": own[math.ceil(part * len(own)) - 1] for end, part in QUANTILES.items()}
         counts = dict(zip(COUNTS, map(float, (self._asked, len(told), samples)), strict=True))
         return Evaluation(self._round, self._version, means | self._diagnostics | counts)

@@ -32,7 +32,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.extensions import Exchange, Spending
 from seedbus.agents.journal.metrics import TOLD
 from seedbus.agents.journal.records import MemberPosition
-from seedbus.agents.measuring.server import COUNTS, Measuring
+from seedbus.agents.measuring.server import Measuring, beside_means
 from seedbus.agents.messages import Evaluation, Join, Measured, Outgoing
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
@@ -473,7 +473,7 @@ class Coordinator:
     def _checked(self, envelope: Envelope) -> Evaluation:
         """Decode an EVALUATION. Raises `BadPayload`; `ReportRefused` if nobody asked for it."""
         evaluation = Evaluation.unpack(envelope)
-        by_clients = () if self.measuring is None else (*self.measuring.names, *COUNTS)
+        by_clients = () if self.measuring is None else (*self.measuring.names, *beside_means(self.measuring.names))
         evaluation.check([name for name in self.spec.metrics if name not in by_clients], self._fields)
         if evaluation.version > self.version or evaluation.round > self.round:
             what = f"version {evaluation.version} after round {evaluation.round}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from seedbus.models.custom import accuracy, own_loss
-from seedbus.models.custom.samples import IGNORED, Selection, check_divisible
+from seedbus.models.custom.samples import IGNORED, Selection, check_divisible, own_splits
 from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
 from seedbus.models.device import moved
@@ -35,6 +35,7 @@ from seedbus.models.own_code.own_network import OwnNetwork, shapes_of, ways_out
 from seedbus.models.own_code.repeated import generators_kept
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
+from seedbus.models.partitions.own import Own
 from seedbus.models.task import Vector
 
 _LOSSES: dict[str, Any] = {"cross-entropy": cross_entropy, "mse": mse_loss}
@@ -50,7 +51,7 @@ class TorchProblem(SampleProblem[Selection]):
         self._own = own
         if task.initial == "drawn":
             own.x0 = _drawn(own.flat, seed)
-        splits = task.splits()
+        splits = own_splits(task, partition) if isinstance(partition, Own) else task.splits()
         check_divisible(partition, splits["train"])
         super().__init__(task, own.flat, splits, seed=seed, clients=clients, partition=partition)
         self.task = task
@@ -73,7 +74,10 @@ class TorchProblem(SampleProblem[Selection]):
         return self._own.x0.copy()
 
     def identity(self) -> bytes:
-        """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples, their division."""
+        """Return a digest of what decides losses beside x: frozen parameters, buffers, all samples, their division.
+
+        Of owners' samples there is nothing in it.
+        """
         return self._constants
 
     def classes(self, split: str = "train") -> NDArray[np.int64]:
@@ -88,7 +92,7 @@ class TorchProblem(SampleProblem[Selection]):
     @property
     def number_of_classes(self) -> int:
         """The number of classes; 0: targets are no single whole numbers from 0 on."""
-        targets = self.splits["train"].reading.classes
+        targets = self.specimens.reading.classes
         return 0 if targets is None or targets.min() < 0 else super().number_of_classes
 
     def tensors(self, samples: Selection, indices: NDArray[np.int64], **key: int) -> tuple[Any, Tensor]:
@@ -165,9 +169,14 @@ class TorchProblem(SampleProblem[Selection]):
         measured = means | own.values()
         return {name: measured[name] for name in self.task.metrics}
 
+    @property
+    def _common(self) -> Mapping[str, Selection]:
+        """The samples that all processes have, by split."""
+        return {"specimens": self.specimens} if self._partition.is_partial else self.splits
+
     def _digest(self) -> bytes:
         state = hashlib.blake2b(self._own.identity(self._identity), digest_size=16)
-        for split in self.splits.values():
+        for split in self._common.values():
             state.update(split.reading.digest + hashlib.blake2b(split.labels.tobytes()).digest())
         # three digits of the user's own loss at x₀: other processors have them too, and other functions have not
         state.update(" ".join(f"{found:.2e}" for found in self._losses_found).encode())
@@ -178,7 +187,7 @@ class TorchProblem(SampleProblem[Selection]):
         if self._loss is not cross_entropy:
             return
         outputs = self._outputs(self._first()[0])
-        for split in ("train", "test"):
+        for split in [name for name in self.splits if name != "validation"]:
             reading, where = self.splits[split].reading, f"task.data: the {split} set"
             if not isinstance(outputs, Tensor) or outputs.ndim < 2:
                 continue
@@ -195,7 +204,7 @@ class TorchProblem(SampleProblem[Selection]):
                 raise DataError(where, found, f"a class from 0 to {last} at least in every item")
 
     def _first(self) -> tuple[Any, Tensor]:
-        samples = self.splits["train"]
+        samples = self.specimens
         return self.tensors(samples, np.arange(min(self.task.batch_size, samples.rows.size)))
 
     def _try(self) -> None:
@@ -223,13 +232,13 @@ class TorchProblem(SampleProblem[Selection]):
                 self._judge_loss(outputs, targets, own_loss.CLOSE if loss.element_size() > 2 else own_loss.HALF_CLOSE)
             self._check_parts(outputs, targets)
             self._find_accuracies(outputs, targets)
-        for split in ("validation", "test"):
+        for split in ("validation", "test", *(["train"] if self._partition.is_partial else [])):
             self._try_split(split)
         self.check_metrics()
 
     def _find_accuracies(self, outputs: Any, targets: Tensor) -> None:
         """Find out what accuracy is of these outputs and targets. Raises `DataError`."""
-        facts = [self.splits[split].reading.targets for split in ("train", "test")]
+        facts = [split.reading.targets for name, split in self._common.items() if name != "validation"]
         is_torchs = self._loss is cross_entropy
         for name, metric in self.task.functions.items():
             if metric == "accuracy":
@@ -250,11 +259,11 @@ class TorchProblem(SampleProblem[Selection]):
         Raises:
             DataError: it draws at random or keeps something between calls; or it is no mean, and batches have parts.
         """
-        train, name = self.splits["train"], name_of(self.task.loss)
+        train, name = self.specimens, name_of(self.task.loss)
         count = min(train.rows.size, own_loss.affordable(own_loss.SAMPLES, (outputs, targets)))
         few = np.linspace(0, train.rows.size - 1, count).astype(np.int64)
         most = own_loss.affordable(own_loss.TARGETS, (outputs, targets))
-        telling = [split.telling_targets(most) for split in self.splits.values() if split.rows.size]
+        telling = [split.telling_targets(most) for split in self._common.values() if split.rows.size]
         others = [each for each in telling if each is not None and each.shape[1:] == targets.shape[1:]]
 
         def batches_at(x: Vector, most: int) -> list[tuple[Any, Tensor]]:

@@ -10,7 +10,7 @@ all of them is part of what every process proves of itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import ConcatDataset, IterableDataset, default_collate
 
 from seedbus.keyed import keyed_bits
 from seedbus.models.device import moved
@@ -27,6 +27,7 @@ from seedbus.models.errors import DataError, is_out_of_memory
 from seedbus.models.own_code.network import reason
 from seedbus.models.own_code.repeated import generators_kept, random_state
 from seedbus.models.partition import Divisible, Indices, Partition
+from seedbus.models.partitions.own import Own
 from seedbus.models.resident import Rows
 
 CHUNK = 256  # items read at a time
@@ -97,7 +98,7 @@ class Reading:
         Raises:
             DataError: there are no items, or they cannot be samples.
         """
-        self._dataset, self._what = dataset, what
+        self.dataset, self._what = dataset, what
         self._spec: Any = None  # the structure of the inputs
         self._alike: list[tuple[Any, ...]] = []
         self._kept: list[Tensor] | None = None
@@ -140,6 +141,16 @@ class Reading:
         """Number of items."""
         return self._digests.size
 
+    def contents(self) -> Iterator[bytes]:
+        """Yield a digest of each item."""
+        return map(np.uint64.tobytes, self._digests)
+
+    def check_like(self, other: Reading) -> None:
+        """Raise `DataError` unless items have the structure, shapes and types of another data set's."""
+        if (self._spec, self._alike) != (other._spec, other._alike):
+            found = f"items of shapes {_shapes(self._alike)}"
+            raise DataError(f"task.data: {self._what}", found, f"those of {other._what}, {_shapes(other._alike)}")
+
     @property
     def kept_targets(self) -> Tensor | None:
         """The target of each item, [n, …], if they are in memory."""
@@ -170,16 +181,16 @@ class Reading:
 
     def _count(self) -> int:
         where, expected = f"task.data: {self._what}", "a map-style data set, with __len__ and __getitem__"
-        if isinstance(self._dataset, IterableDataset) or not hasattr(self._dataset, "__getitem__"):
-            raise DataError(where, f"a {type(self._dataset).__name__}", expected)
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
+            raise DataError(where, f"a {type(self.dataset).__name__}", expected)
         try:
-            return len(self._dataset)
+            return len(self.dataset)
         except TypeError:
-            raise DataError(where, f"a {type(self._dataset).__name__} without a length", expected) from None
+            raise DataError(where, f"a {type(self.dataset).__name__} without a length", expected) from None
 
     def _item(self, row: int) -> Any:
         try:
-            item = self._dataset[row]
+            item = self.dataset[row]
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -226,7 +237,7 @@ class Reading:
         if changed.size:
             raise DataError(
                 self._at(int(rows[changed[0]])),
-                f"other values than when it was read first from its {type(self._dataset).__name__}",
+                f"other values than when it was read first from its {type(self.dataset).__name__}",
                 "a data set without random transforms, whose files do not change",
             )
 
@@ -253,6 +264,7 @@ class Selection:
         rows: the items that they are, int64 [n].
         has_classes: whether samples have classes.
         notes: what may not be meant so, sentences.
+        owners: the client of each sample, int64 [n]; None: samples have no owners.
     """
 
     reading: Reading
@@ -260,17 +272,19 @@ class Selection:
     rows: Indices
     has_classes: bool
     notes: Sequence[str] = ()
+    owners: NDArray[np.int64] | None = None
 
     @property
     def divisible(self) -> Divisible:
         """What these samples can be divided by."""
         places = np.full(self.reading.count, -1, dtype=np.int64)
         places[self.rows] = np.arange(self.rows.size)
-        return Divisible(self.labels, places, notes=self.notes)
+        return Divisible(self.labels, places, self.owners, notes=self.notes)
 
     def take(self, indices: Indices) -> Selection:
         """Return some of these samples."""
-        return replace(self, labels=self.labels[indices], rows=self.rows[indices])
+        owners = None if self.owners is None else self.owners[indices]
+        return replace(self, labels=self.labels[indices], rows=self.rows[indices], owners=owners)
 
     def telling_targets(self, most: int) -> Tensor | None:
         """Return targets of these samples that differ as much as can be, [m, …]; None: they are not in memory.
@@ -303,6 +317,36 @@ def selection(reading: Reading, labels: NDArray[np.int64] | None = None, notes: 
     classes = reading.labels if labels is None else labels
     rows = np.arange(reading.count)
     return Selection(reading, np.zeros_like(rows) if classes is None else classes, rows, classes is not None, notes)
+
+
+def own_splits(task: Any, partition: Own) -> dict[str, Selection]:
+    """Return the samples of this process as "train", "validation" and "test", and "specimens", which are nobody's.
+
+    Args:
+        task: one that `partitions.own.ReadsOwn`, whose data sets are `Reading`s.
+        partition: has the owners' files and folders.
+
+    Raises:
+        DataError: an owner's data set cannot be read, or its items are not like the specimens.
+    """
+    specimens: Reading = task.specimens()
+    rows: dict[str, list[Indices]] = {"train": [], "validation": [], "test": []}
+    datasets, owners, first = [], [np.zeros(0, dtype=np.int64)], 0
+    for client, reading, chosen in partition.shares(task, specimens, Reading.contents):
+        reading.check_like(specimens)
+        for split, part in chosen.items():
+            rows[split].append(first + part)
+        datasets.append(reading.dataset)
+        owners.append(np.full(reading.count, client, dtype=np.int64))
+        first += reading.count
+    nobodys = selection(specimens)
+    together = nobodys.take(np.zeros(0, dtype=np.int64))
+    if datasets:
+        every = Reading(ConcatDataset(datasets), "the owners' data sets", keep=task.in_memory)
+        together = selection(every)
+    together = replace(together, owners=np.concatenate(owners))
+    parts = {name: together.take(np.concatenate([owners[0], *each])) for name, each in rows.items()}
+    return parts | {"specimens": nobodys}
 
 
 def check_divisible(partition: Partition, train: Selection) -> None:

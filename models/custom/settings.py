@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import (
@@ -18,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.keyed import keyed_bits
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
@@ -26,7 +28,7 @@ from seedbus.models.own_code.named import Function, Object, found, function_or, 
 from seedbus.models.partition import Division, Partition, division_of
 
 if TYPE_CHECKING:
-    from seedbus.models.custom.samples import Selection
+    from seedbus.models.custom.samples import Reading, Selection
 
 
 class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
@@ -41,8 +43,16 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # a scenario's validation does not call it
 
+    test_fraction: ClassVar[float] = 0.2
+    """See `partitions.own.ReadsOwn`."""
+
     network: Function = Field(description="plugin:function that returns a new torch.nn.Module; in Python also a module")
     data: Function | None = Field(None, description="plugin:function that returns two data sets: training and test")
+    own: Function | None = Field(
+        None,
+        description="for `partition: own`, in place of `data`: plugin:function of an owner's file or folder that "
+        "returns its data set; of None, a few made-up samples of all classes",
+    )
     train: Object | None = Field(None, description="in Python, in place of `data`: the training data set")
     test: Object | None = Field(None, description="in Python, in place of `data`: the test data set")
     labels: Object | None = Field(
@@ -74,9 +84,46 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
 
     @model_validator(mode="after")
     def _complete(self) -> TorchSettings:
-        if (self.data is None) == (self.train is None) or (self.train is None) != (self.test is None):
-            raise ValueError("expected either `data`, or in Python `train` and `test`")
+        given = [each is not None for each in (self.data, self.own, self.train)]
+        if sum(given) != 1 or (self.train is None) != (self.test is None):
+            raise ValueError("expected either `data`, or in Python `train` and `test`, or for `partition: own` `own`")
+        if self.own is not None and self.labels is not None:
+            raise ValueError("labels is for partitions of common samples, and own for owners' ones; leave one out")
         return self
+
+    @property
+    def has_stated(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether its samples stay with their owners."""
+        return self.own is not None
+
+    @property
+    def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether it has common samples."""
+        return self.own is None
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.has_stated:
+            yield RulesOut(Fact.COMMON, "reads what owners have", "own")
+
+    def read_own(self, place: Path) -> Reading:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        return self._reading(str(place), str(place))
+
+    def read_public(self) -> None:
+        """See `partitions.own.ReadsOwn`: there is no such test set."""
+
+    def specimens(self) -> Reading:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        return self._reading(None, "the made-up samples")
+
+    def _reading(self, place: str | None, what: str) -> Reading:
+        from seedbus.models.custom.samples import Reading
+        from seedbus.models.own_code.network import called
+
+        read = found(self.own, "task.own")
+        loaded = called(lambda: read(place), "task.own", name_of(self.own), keyed_bits("data"))
+        return Reading(loaded, what, keep=self.in_memory)
 
     @property
     def has_outputs(self) -> bool:  # type: ignore[override]  # a class variable of Task; here the loss decides
@@ -132,6 +179,8 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
         """See `task.Task`. Raises `DataError`."""
         from seedbus.models.custom.samples import check_divisible
 
+        if self.has_stated:
+            raise DataError(f"partition {partition.kind}", "samples that their owners have", "common samples")
         train = self.splits()["train"]
         check_divisible(partition, train)
         return division_of(partition, train.divisible, clients, seed)
@@ -151,7 +200,7 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
 
     def named(self) -> Iterator[tuple[str, Any]]:
         """See `OwnMetrics.named`."""
-        for name in ("network", "data", "train", "test", "labels", "loss"):
+        for name in ("network", "data", "own", "train", "test", "labels", "loss"):
             if is_own(value := getattr(self, name)):
                 yield f"task.{name}", value
         yield from super().named()

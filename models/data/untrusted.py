@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from typing_extensions import Buffer
 
@@ -81,12 +81,15 @@ def check_sides(width: int, height: int) -> None:
         raise ValueError(f"{width:,} × {height:,} pixels, and at most {_LONGEST_SIDE:,} of a side are accepted")
 
 
-def csv_rows(file: TextIO, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
+def csv_rows(
+    file: TextIO, separator: str = ",", quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each row's last line, from 1, and the row's cells.
 
     Args:
         file: CSV text, opened with `newline=""`.
         separator: the character between the cells.
+        quoting: how cells are quoted, as the module csv says it.
 
     Raises:
         ValueError: a row is too long.
@@ -102,7 +105,7 @@ def csv_rows(file: TextIO, separator: str = ",") -> Iterator[tuple[int, list[str
                 raise ValueError(f"a row has more than {_MOST_IN_ROW:,} characters")
             yield line
 
-    reader = csv.reader(lines(), delimiter=separator)
+    reader = csv.reader(lines(), delimiter=separator, quoting=quoting)
     for cells in reader:
         length = 0
         yield reader.line_num, cells

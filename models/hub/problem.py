@@ -58,11 +58,11 @@ class HubProblem(PretrainedProblem[Row, Batch]):
         """Return a digest of everything that decides a loss and is not part of x₀.
 
         That is frozen weights, buffers, the model's configuration, what tokenizer or image processor do, the samples,
-        and their division if a file gives it.
+        and their division if a file gives it; of owners' samples nothing.
         """
         config = json.dumps(inspect_pretrained(self.task.model).config, sort_keys=True).encode()
         samples = hashlib.blake2b()
-        for split in self.splits.values():
+        for split in self.proven():
             for row, content in zip(split, contents(split), strict=True):
                 samples.update(b"%d %d:" % (row.label, row.owner))
                 for name in (self.task.columns.text, self.task.columns.text_pair):
@@ -70,7 +70,7 @@ class HubProblem(PretrainedProblem[Row, Batch]):
                 if self.task.columns.image is not None:
                     samples.update(hashlib.blake2b(image_bytes(self.task, row.number, content)).digest())
         samples.update(self.division_identity)
-        facts = self.network.facts(self.splits["train"][0])
+        facts = self.network.facts(self.splits.get("specimens", self.splits["train"])[0])
         return self.trained.frozen_digest(config, facts, samples.digest())
 
     def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:

@@ -32,7 +32,7 @@ from seedbus.models.spelling import other_spellings
 from seedbus.settings import Settings
 
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
-_FILES: dict[str, tuple[str, dict[str, str]]] = {  # suffix → reader, and its arguments
+_FILES: dict[str, tuple[str, dict[str, Any]]] = {  # suffix → reader, and its arguments
     **dict.fromkeys(_IMAGES, ("imagefolder", {})),  # first: a folder of images may have a table about them
     ".parquet": ("parquet", {}),
     ".csv": ("csv", {}),
@@ -83,6 +83,7 @@ class DataSet(NamedTuple):
         splits: the names of the splits.
         classes: the number of the model's classes; 0: rows have no labels.
         known: the numbers of the model's classes by name.
+        is_own: whether it is one of several owners, each of whom has some of the classes.
     """
 
     name: str
@@ -92,6 +93,7 @@ class DataSet(NamedTuple):
     splits: Splits
     classes: int
     known: Mapping[str, Any]
+    is_own: bool = False
 
     @property
     def folder(self) -> Path | None:
@@ -132,6 +134,8 @@ def read_rows(data: DataSet) -> tuple[dict[str, list[Row]], list[str]]:
     where = f"task.dataset {data.name}"
     tables = _loaded(data)
     chosen = {split: name for split, name in data.splits.model_dump().items() if name is not None}
+    if data.is_own:
+        chosen = {"train": data.splits.train}
     for split, name in chosen.items():
         if name not in tables:
             raise DataError(where, f"no split {name}", f"task.splits.{split}: {' or '.join(sorted(tables))}")
@@ -155,12 +159,12 @@ def _loaded(data: DataSet) -> Mapping[str, Any]:
 
         with _quiet(datasets):
             if data.folder is not None:
-                return _in_folder(datasets, data.folder / (data.configuration or ""))
+                return _in_folder(datasets, data.folder / (data.configuration or ""), is_own=data.is_own)
             splits: Mapping[str, Any] = datasets.load_dataset(data.name, data.configuration, revision=data.revision)
             return splits
 
 
-def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
+def _in_folder(datasets: Any, folder: Path, *, is_own: bool) -> Mapping[str, Any]:
     if not folder.is_dir():
         raise DataError(folder, "no such folder", "task.configuration: a folder in the data set's")
     _check_texts(folder)
@@ -175,6 +179,8 @@ def _in_folder(datasets: Any, folder: Path) -> Mapping[str, Any]:
         raise DataError(folder, "none of the files that are read", _LAYOUT)
     if reader != "imagefolder":
         _check_sizes(folder)
+    elif is_own:
+        options = {"drop_labels": False}  # as it would be if all images were of one class
     own: Mapping[str, Any] = datasets.load_dataset(
         reader, data_dir=str(folder.absolute()), cache_dir=str(cache_folder() / "datasets"), **options
     )
@@ -262,7 +268,8 @@ def _labels(data: DataSet, sources: Mapping[str, Any]) -> dict[str, list[int]]:
 
     Names of classes, be they the values or those that the data set declares, are looked up among the model's own names
     (`label2id`) if all of them are there. If not, declared names have the numbers of their declaration, and others
-    those of their alphabetical order. Whole numbers, such as 1 and 1.0, are classes themselves.
+    those of their alphabetical order; of owners, who do not know what others have, they are refused. Whole numbers,
+    such as 1 and 1.0, are classes themselves.
     """
     name = str(data.columns.label)
     values = _respelled({split: _column(source, name).to_pylist() for split, source in sources.items()}, data.known)
@@ -276,6 +283,8 @@ def _labels(data: DataSet, sources: Mapping[str, Any]) -> dict[str, list[int]]:
     names = {value for value in distinct if isinstance(value, str)} | number_of.keys()
     if names and names <= data.known.keys():
         number_of = {each: int(data.known[each]) for each in names}
+    elif data.is_own:  # others have other classes, and may declare them in another order
+        number_of = {}
     elif not number_of:
         number_of = {each: number for number, each in enumerate(sorted(names))}
     number_of |= {value: int(value) for value in distinct if isinstance(value, int | float) and value % 1 == 0}

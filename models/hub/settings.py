@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.models.data.roots import locate, own_folder
 from seedbus.models.errors import DataError
+from seedbus.models.hub.own import content_of, nobodys_rows
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
-from seedbus.models.partition import Divisible
+from seedbus.models.partition import Divisible, Division, Partition
 from seedbus.models.text.shapes import is_size, whole
 from seedbus.models.text.task import PrecisionTask, folder_of, named_folders
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
@@ -34,6 +36,9 @@ _COLUMNS = {  # the columns that a head reads, besides the owner's, and whether 
 class HuggingFaceSettings(PrecisionTask, frozen=True):
     """The fields of a task on any data set and model of the Hugging Face libraries."""
 
+    test_fraction: ClassVar[float] = 0.2
+    """See `partitions.own.ReadsOwn`."""
+
     model: str = Field(
         min_length=1,
         description="a folder, which may be relative to the scenario's file, or the name of a model in this machine's "
@@ -43,10 +48,12 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         description="how the model is loaded: by AutoModelForImageClassification, AutoModelForSequenceClassification "
         "or AutoModelForCausalLM"
     )
-    dataset: str = Field(
+    dataset: str | None = Field(
+        None,
         min_length=1,
         description="a folder (CSV, TSV, JSON, JSON lines, Parquet, images in folders of their classes, or what "
-        "`save_to_disk` writes), beside the scenario's file or in a directory of SEEDBUS_DATA, or a name on the hub",
+        "`save_to_disk` writes), beside the scenario's file or in a directory of SEEDBUS_DATA, or a name on the hub; "
+        "none: owners' folders, for `partition: own`",
     )
     configuration: str | None = Field(
         None,
@@ -68,21 +75,70 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
 
     @field_validator("dataset")
     @classmethod
-    def _resolve_data(cls, value: str, info: ValidationInfo) -> str:
-        return str(folder_of(value, info))
+    def _resolve_data(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return folder_of(value, info)
 
     @field_validator("configuration")
     @classmethod
     def _locate_configuration(cls, value: str | None, info: ValidationInfo) -> str | None:
         """Check that the folder in the data set's is inside the roots too, of a scenario that a server sent."""
-        if value is not None and (info.context or {}).get("roots") is not None and "dataset" in info.data:
+        if value is not None and (info.context or {}).get("roots") is not None and info.data.get("dataset") is not None:
             locate(os.path.join(info.data["dataset"], value), info.context)
         return value
 
     def named_files(self) -> list[Path]:
         """See `task.Task`."""
+        if self.dataset is None:
+            return super().named_files()
         own = None if os.path.isdir(os.path.expanduser(self.dataset)) else own_folder(self.dataset)
         return [*super().named_files(), *named_folders(self.dataset if own is None else str(own))]
+
+    @model_validator(mode="after")
+    def _check_own(self) -> Self:
+        others = {"configuration": self.configuration, "revision": self.revision, "shots": self.shots}
+        others |= {"columns.owner": self.columns.owner, "splits.validation": self.splits.validation}
+        for field, value in others.items() if self.has_stated else ():
+            if value is not None:
+                raise ValueError(f"{field} is of one data set, and dataset is missing; leave it out, or name a dataset")
+        return self
+
+    @property
+    def has_stated(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether its rows stay with their owners."""
+        return self.dataset is None
+
+    @property
+    def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether it has common rows."""
+        return self.dataset is not None
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.has_stated:
+            yield RulesOut(Fact.COMMON, "names no dataset, so its owners have the samples")
+
+    def read_own(self, place: Path) -> list[Row]:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        if not place.is_dir():
+            raise DataError(place, "no folder", "a folder that `datasets` reads, such as `save_to_disk` writes")
+        return self._rows(str(place), is_own=True)[0]["train"]
+
+    def read_public(self) -> None:
+        """See `partitions.own.ReadsOwn`: there is no such test set."""
+
+    def specimens(self) -> list[Row]:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        return nobodys_rows(self.columns, self.classes)
+
+    def content(self, sample: Row) -> bytes:
+        """See `PretrainedTask`."""
+        return content_of(sample)
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        if self.has_stated:
+            raise DataError(f"partition {partition.kind}", "rows that their owners have", "task.dataset")
+        return super().division(seed=seed, clients=clients, partition=partition)
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
@@ -107,7 +163,9 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
     @property
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable of Task; here it depends on the head
         """The metrics of an evaluation."""
-        return ("loss", "perplexity") if self.head == "causal-lm" else ("loss", "accuracy")
+        if self.head == "causal-lm":
+            return ("loss",) if self.has_stated else ("loss", "perplexity")  # that of all tokens is no mean over texts
+        return ("loss", "accuracy")
 
     @property
     def has_owners(self) -> bool:  # type: ignore[override]  # a class variable of Task; here it depends on the columns
@@ -158,19 +216,23 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
 
     def read(self) -> tuple[list[Row], list[Row] | None, list[Row], list[str]]:
         """See `PretrainedTask`. Raises `DataError`."""
+        rows, people = self._rows(str(self.dataset))
+        return rows["train"], rows.get("validation"), rows["test"], people
+
+    def _rows(self, name: str, *, is_own: bool = False) -> tuple[dict[str, list[Row]], list[str]]:
         known = inspect_pretrained(self.model).config.get("label2id") if self.classes else None
-        rows, people = read_rows(
+        return read_rows(
             DataSet(
-                self.dataset,
+                name,
                 self.configuration,
                 self.revision,
                 self.columns,
                 self.splits,
                 self.classes,
                 known if isinstance(known, dict) else {},
+                is_own,
             )
         )
-        return rows["train"], rows.get("validation"), rows["test"], people
 
     def load(self, seed: int) -> tuple[dict[str, list[Any]], Divisible]:
         """See `PretrainedTask`. Raises `DataError` also for a class without a training sample."""

@@ -33,7 +33,7 @@ from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weig
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
-from seedbus.models.partitions.own import tells_sizes
+from seedbus.models.partitions.own import no_samples_of, tells_sizes
 from seedbus.models.relabelled import Relabelled, taken_for
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
@@ -507,8 +507,7 @@ class SampleObjective(Compared):
         """Return the inputs and labels of the step's mini-batch. Raises `DataError` if its samples are elsewhere."""
         problem = self._problem
         if not problem.parts[self._client].size:
-            expected = "its file or folder (--own), or those of all clients"
-            raise DataError("partition own", f"no samples of client {self._client}", expected)
+            raise no_samples_of(self._client)
         key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
         draw = batch if problem.settings.batches == "drawn" else batch_of_pass
         indices = draw(problem.parts[self._client], problem.settings.batch_size, **key)

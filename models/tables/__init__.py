@@ -1,4 +1,4 @@
 """Tables of the user's own: columns from CSV or Parquet, their encoding as numbers, and regression.
 
-Doors: `encoding`, `new_rows`, `owners`, `problem`, `settings`, `stated`.
+Doors: `encoding`, `moments`, `new_rows`, `owners`, `problem`, `settings`, `stated`.
 """

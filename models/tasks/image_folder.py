@@ -102,10 +102,20 @@ class ImageFolder(ImageTask, frozen=True):
         """Whether it has the names of classes in the place of a folder."""
         return self.classes is not None
 
+    @property
+    def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether there are common images."""
+        return self.folder is not None
+
     def capabilities(self) -> Iterator[Statement]:
         yield from super().capabilities()
         if self.has_stated:
             yield RulesOut(Fact.COMMON, "states the classes of owners' folders", "classes")
+
+    @property
+    def test_fraction(self) -> float:
+        """See `partitions.own.ReadsOwn`."""
+        return self.test
 
     def read_own(self, place: Path) -> Images:
         """See `partitions.own.ReadsOwn`. Raises `DataError`."""

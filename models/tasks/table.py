@@ -117,10 +117,20 @@ class Table(TableSettings, frozen=True):
         """Whether it has columns in the place of a file."""
         return self.columns is not None
 
+    @property
+    def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here fields decide
+        """Whether there are common rows."""
+        return not self.has_stated or self.test_file is not None
+
     def capabilities(self) -> Iterator[Statement]:
         yield from super().capabilities()
         if self.has_stated:
             yield RulesOut(Fact.COMMON, "states what owners' tables have in common", "columns")
+
+    @property
+    def test_fraction(self) -> float:
+        """See `partitions.own.ReadsOwn`."""
+        return self.test
 
     def read_own(self, place: Path) -> Images:
         """See `partitions.own.ReadsOwn`. Raises `DataError`."""

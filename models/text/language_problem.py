@@ -31,7 +31,6 @@ from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import Network
 from seedbus.models.text.language_settings import LanguageModelSettings
 from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
-from seedbus.models.text.prompts import PROMPTS
 from seedbus.models.text.tokens import Batch, Encoder, Pair, chunks, collate
 from seedbus.tensors import wide
 
@@ -48,7 +47,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         self.resolution = resolution_of(task.compute_dtype)
         self.network = self._network()
         self.set_trained(self.network.trained, expected)
-        self.encoder = Encoder(self.network.tokenizer, PROMPTS[task.dataset], self.network.context)
+        self.encoder = Encoder(self.network.tokenizer, task.prompt, self.network.context)
         self._encoded: dict[tuple[str, int], list[Pair]] = {}
         self._evaluated: dict[str, list[tuple[Batch, Tensor]]] = {}
 
@@ -65,7 +64,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
 
     def evaluate_at(self, fill: Fill, split: str) -> dict[str, float]:
         """See `problem.PretrainedProblem`. Where answers are generated, each token would take every layer anew."""
-        if PROMPTS[self.task.dataset].answers:
+        if self.task.classes:
             return super().evaluate_at(fill, split)
         x = vector_on(aligned_zeros(self.dimension), self.device)
         fill(slice(0, self.dimension), x)
@@ -83,7 +82,7 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
                 loss += float(wide(self.losses(scores, labels)).sum())
                 correct += int((scores.argmax(dim=1) == labels).sum())
         metrics = {"loss": loss / len(samples), "accuracy": correct / len(samples)}
-        return metrics if PROMPTS[self.task.dataset].answers else metrics | self._generated(samples)
+        return metrics if self.task.classes else metrics | self._generated(samples)
 
     def _evaluation_batches(self, split: str, indices: NDArray[np.int64]) -> list[tuple[Batch, Tensor]]:
         """Return the batches of an evaluation, and the labels of each.

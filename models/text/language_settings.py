@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 from seedbus.models.errors import DataError
 from seedbus.models.task import PassCost
 from seedbus.models.text.cost import TEXTS, pass_flops
-from seedbus.models.text.prompts import PROMPTS
+from seedbus.models.text.prompts import PROMPTS, Prompt
 from seedbus.models.text.shapes import is_size
+from seedbus.models.text.stated import StatedPrompt
 from seedbus.models.text.task import PrecisionTask, TextTask
 from seedbus.models.text.training import Full, Prefix, Training
 from seedbus.models.text.weights import inspect_pretrained, within_context
@@ -25,10 +26,12 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
         min_length=1,
         description="a name on the Hugging Face hub, or a folder or a GGUF file, relative to the scenario's file, too",
     )
-    dataset: Literal["sst2", "cb", "wsc", "wic", "rte", "boolq", "multirc", "qqp", "squad"] = Field(
+    dataset: Literal["sst2", "cb", "wsc", "wic", "rte", "boolq", "multirc", "qqp", "squad", "own"] = Field(
         "sst2",
-        description="the data set; answers of squad are generated and evaluated by F1, the others are classified",
+        description="the data set; answers of squad are generated and evaluated by F1, the others are classified; "
+        "own: owners' texts",
     )
+    texts: StatedPrompt | None = Field(None, description="for `partition: own`: what owners' texts have in common")
     train: Training = Field(Full(), description="which weights are trained; they are x")
     max_length: int | None = Field(
         None,
@@ -63,9 +66,14 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
         return ("loss", "accuracy", "f1") if self.dataset == "squad" else ("loss", "accuracy")
 
     @property
+    def prompt(self) -> Prompt:
+        """What the model is asked about a sample."""
+        return PROMPTS[self.dataset] if self.texts is None else self.texts.as_prompt
+
+    @property
     def classes(self) -> int:
         """The number of answers; 0: answers are text of the samples."""
-        return len(PROMPTS[self.dataset].answers)
+        return len(self.prompt.answers)
 
     def memory_saving_settings(self) -> list[str]:
         """See `task.Task`."""
@@ -73,8 +81,10 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
             return ["task.train: {kind: lora}", *super().memory_saving_settings()]
         return super().memory_saving_settings()
 
-    def pass_cost(self) -> PassCost:
+    def pass_cost(self) -> PassCost | None:
         """See `task.Task`: of texts of the data set's usual length. Raises `DataError`."""
+        if self.has_stated:
+            return None
         pretrained, texts = inspect_pretrained(self.model), TEXTS[self.dataset]
         computed = self.train.computed(pretrained.shapes) if self.train.kind == "last-blocks" else pretrained.shapes
         each = pass_flops(computed, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))

@@ -26,7 +26,8 @@ from seedbus.models.generators import client_key
 from seedbus.models.parameters import slopes
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
-from seedbus.models.partition import Partition, client_names, divide, division_identity, owned
+from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
+from seedbus.models.partitions.own import Own, no_samples_of, tells_sizes
 from seedbus.models.relabelled import Relabelled
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
@@ -56,9 +57,16 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         self.micro_batch = task.micro_batch
         self._name = task.name
         self._evaluated_of = task.evaluated_indices
-        self.splits, self._divisible = task.load(partition.key(seed))
+        if isinstance(partition, Own):
+            own = partition.lists(task, task.content)
+            self.splits = {split: each.samples for split, each in own.items()}
+            self._owners: Callable[[str], NDArray[np.int64] | None] = lambda split: own[split].owners
+            labels = np.array([task.class_of(each) for each in self.splits["train"]], dtype=np.int64)
+            self._divisible = Divisible(labels, np.arange(labels.size), own["train"].owners)
+        else:
+            self.splits, self._divisible = task.load(partition.key(seed))
+            self._owners = lambda split: task.owners(self.splits[split])
         self._partition = partition
-        self._owners = task.owners
         self.parts = divide(partition, self._divisible, clients, seed)
         self.division_identity = division_identity(partition, self.parts)
 
@@ -129,15 +137,24 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
     def check_layers(self) -> None:
         """See `task.HasLayers`. No second vector is needed for it, which a large model may have no memory for."""
         if self.trained.has_initial_values:
-            *_, (_, batch) = self.divided(np.arange(self.batch_size) % len(self.splits["train"]))
+            batch = self._tried()
             with torch.inference_mode():
                 self.trained.check_layers(lambda: self.mean_loss(batch))
 
     def check_slopes(self) -> None:
         """See `task.HasSlopes`; at x₀, as `check_layers`."""
         if self.trained.has_initial_values:
-            *_, (_, batch) = self.divided(np.arange(self.batch_size) % len(self.splits["train"]))
+            batch = self._tried()
             slopes.check(self.trained, lambda: self.mean_loss(batch))
+
+    def _tried(self) -> BatchT:
+        """Return a part of a batch, with which is tried what no run has computed; of owners' samples none is in it."""
+        split = "specimens" if "specimens" in self.splits else "train"
+        indices = np.arange(self.batch_size) % len(self.splits[split])
+        if split == "train":
+            *_, (_, batch) = self.divided(indices)
+            return batch
+        return self.training_batch(indices[parts(indices.size, self.micro_batch)[-1]], split)
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the trained parameters, in the order of their coordinates."""
@@ -215,16 +232,24 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
 
     def owned(self, split: str) -> list[NDArray[np.int64]] | None:
         """See `task.HasParts`."""
-        others = self._divisible._replace(owners=self._owners(self.splits[split]))
+        others = self._divisible._replace(owners=self._owners(split))
         return owned(self._partition, self.parts, self._divisible, others)
 
     @abstractmethod
     def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return the metrics of the parameters that the network has, as `evaluate_part` does."""
 
+    def proven(self) -> list[list[SampleT]]:
+        """Return the samples that a process must prove, by splits; of owners' samples none."""
+        return [] if self._partition.is_partial else [*self.splits.values()]
+
     def samples(self, client: int) -> int:
         """The number of the client's training samples."""
         return int(self.parts[client].size)
+
+    def told_samples(self, client: int) -> int:
+        """Return the number of its samples that a client's reports say: 1 if that is for its owner alone to know."""
+        return self.samples(client) if tells_sizes(self._partition) else 1
 
     def objective(self, client: int, round: int) -> PretrainedObjective[BatchT]:
         """Return the client's loss in a round. All objectives share the problem's point."""
@@ -320,7 +345,7 @@ class PretrainedObjective(Compared, Generic[BatchT]):
     @property
     def samples(self) -> int:
         """The number of the client's training samples."""
-        return self._problem.samples(self._client)
+        return self._problem.told_samples(self._client)
 
     @property
     def key(self) -> int:
@@ -342,6 +367,8 @@ class PretrainedObjective(Compared, Generic[BatchT]):
         if step != self._step:
             key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
             indices = batch(problem.parts[self._client], problem.batch_size, **key)
+            if not indices.size:
+                raise no_samples_of(self._client)
             self._parts = problem.divided(indices, problem.new_classes(self._client, self._round))
             self._step = step
         return self._parts
@@ -350,7 +377,7 @@ class PretrainedObjective(Compared, Generic[BatchT]):
 def identity(problem: PretrainedProblem[Sample, Any], tokenizer: Any, *, special: bool) -> bytes:
     """Return a digest of everything that decides a loss and is not part of x₀.
 
-    That is frozen weights, tokenizer and samples, and their division if a file gives it.
+    That is frozen weights, tokenizer and samples, and their division if a file gives it; of owners' samples nothing.
 
     Args:
         problem: the problem whose weights and samples are digested.
@@ -358,7 +385,7 @@ def identity(problem: PretrainedProblem[Sample, Any], tokenizer: Any, *, special
         special: whether the problem uses the special tokens that the tokenizer adds around a text.
     """
     samples = hashlib.blake2b()
-    for split in problem.splits.values():
+    for split in problem.proven():
         for sample in split:
             samples.update(json.dumps(sample).encode())
     samples.update(problem.division_identity)

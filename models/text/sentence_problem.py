@@ -22,7 +22,7 @@ from seedbus.models.partition import Partition
 from seedbus.models.text.files import Sample
 from seedbus.models.text.language_network import draw_lora, load, peft_model
 from seedbus.models.text.problem import PretrainedProblem, explain_out_of_memory, identity
-from seedbus.models.text.sentence_settings import TEXTS, SentenceEncoderSettings
+from seedbus.models.text.sentence_settings import SentenceEncoderSettings
 from seedbus.models.text.tokens import chunks
 from seedbus.models.text.training import Full, Lora
 from seedbus.models.text.weights import inspect_pretrained
@@ -91,7 +91,7 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
 
     def _texts(self, split: str, index: int) -> list[str]:
         fields = self.splits[split][index].fields
-        return [fields[name] for name in TEXTS[self.task.dataset]]
+        return [fields[name] for name in self.task.encoded]
 
     def _logits(self, keys: Sequence[tuple[str, int]]) -> Tensor:
         """Return the logits of the samples with these keys (split, index), [n, classes]."""
@@ -148,7 +148,7 @@ def _prepared(encoder: Any, task: SentenceEncoderSettings, seed: int) -> Any:
 
 
 def _head(encoder: Any, task: SentenceEncoderSettings, seed: int) -> nn.Module:
-    width = encoder.config.hidden_size * (1 if len(TEXTS[task.dataset]) == 1 else 3)
+    width = encoder.config.hidden_size * (1 if len(task.encoded) == 1 else 3)
     head = nn.Linear(width, task.classes)
     drawn = torch.from_numpy(initial_values(head, generator("x0", task.name, seed)))
     head.weight.data = drawn[: head.weight.numel()].view(head.weight.shape)

@@ -9,6 +9,7 @@ from pydantic import Field
 from seedbus.models.errors import DataError
 from seedbus.models.text.files import SETS
 from seedbus.models.text.shapes import whole
+from seedbus.models.text.stated import StatedColumns
 from seedbus.models.text.task import TextTask
 from seedbus.models.text.training import Full, Head, Lora
 from seedbus.models.text.weights import Pretrained, inspect_pretrained
@@ -31,15 +32,21 @@ class SentenceEncoderSettings(TextTask, frozen=True):
         min_length=1,
         description="a name on the Hugging Face hub, or a folder, which may be relative to the scenario's file",
     )
-    dataset: Literal["sst2", "rte", "cb", "qqp"] = Field("sst2", description="the data set")
+    dataset: Literal["sst2", "rte", "cb", "qqp", "own"] = Field("sst2", description="the data set; own: owners' texts")
+    texts: StatedColumns | None = Field(None, description="for `partition: own`: what owners' texts have in common")
     train: Annotated[Head | Full | Lora, Field(discriminator="kind")] = Field(
         Head(), description="what is trained besides the classifier"
     )
     max_length: int = Field(128, ge=4, le=512, description="most tokens of a text; the end of a longer text is cut")
 
     @property
+    def encoded(self) -> tuple[str, ...]:
+        """Which fields of a sample are encoded, one or two."""
+        return TEXTS[self.dataset] if self.texts is None else self.texts.shown
+
+    @property
     def classes(self) -> int:
-        return len(SETS[self.dataset].labels)
+        return len(SETS[self.dataset].labels if self.texts is None else self.texts.labels)
 
     def memory_saving_settings(self) -> list[str]:
         """See `task.Task`."""
@@ -54,7 +61,7 @@ class SentenceEncoderSettings(TextTask, frozen=True):
         pretrained = inspect_pretrained(self.model)
         if "hidden_size" not in pretrained.config:
             raise DataError(f"task.model {self.model}", "no hidden_size in its config.json", "a BERT-like encoder")
-        features = (1 if len(TEXTS[self.dataset]) == 1 else 3) * whole(
+        features = (1 if len(self.encoded) == 1 else 3) * whole(
             pretrained.config, "hidden_size", f"task.model {self.model}"
         )
         head = (features + 1) * self.classes

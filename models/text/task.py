@@ -6,9 +6,10 @@ that is tuned on the validation split with one seed was never tuned on training 
 
 from __future__ import annotations
 
+import json
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.roots import Roots, is_model, locate
+from seedbus.models.errors import DataError
 from seedbus.models.generators import generator
 from seedbus.models.partition import Divisible, Division, Partition, division_of
 from seedbus.models.task import Task
 from seedbus.models.text.files import Sample, read
+from seedbus.models.text.stated import OWN, StatedTexts, nobodys_texts, read_texts
 from seedbus.models.text.weights import inspect_pretrained
 
 
@@ -39,7 +43,7 @@ class PretrainedTask(Task, frozen=True):
     evaluated: int = Field(1000, ge=1, description="most samples of a split that are evaluated; always the same ones")
 
     if TYPE_CHECKING:  # fields of the subclasses, which define what they accept
-        dataset: str
+        dataset: Any
         model: str
 
         @property
@@ -64,7 +68,7 @@ class PretrainedTask(Task, frozen=True):
     @property
     def draws(self) -> str:
         """The name that keys the draws of samples."""
-        return self.dataset
+        return str(self.dataset)
 
     def pretrained_size(self) -> int:
         """See `task.Task`. Raises `DataError`."""
@@ -79,6 +83,11 @@ class PretrainedTask(Task, frozen=True):
         """See `task.Task`: a model's folder; the hub's models do not change."""
         return named_folders(self.model)
 
+    def held_out(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which of `count` samples are for training and which for validation, sorted, whatever the seed."""
+        order, held = generator("validation", self.draws).permutation(count), round(self.validation * count)
+        return np.sort(order[held:]), np.sort(order[:held])
+
     def load(self, seed: int) -> tuple[dict[str, list[Any]], Divisible]:
         """Return the samples of "train", "validation" and "test", and what those of "train" can be divided by.
 
@@ -89,10 +98,9 @@ class PretrainedTask(Task, frozen=True):
             DataError: the files are missing or not valid.
         """
         samples, apart, test, people = self.read()
-        count = 0 if apart is not None else round(self.validation * len(samples))
-        order = generator("validation", self.draws).permutation(len(samples))
-        validation = np.sort(order[:count])
-        train = np.sort(order[count:])
+        train, validation = self.held_out(len(samples))
+        if apart is not None:
+            train, validation = np.arange(len(samples)), validation[:0]
         if self.shots is not None:
             train = self._limit_shots(samples, train, seed)
         rows = np.full(len(samples), -1, dtype=np.int64)
@@ -108,6 +116,10 @@ class PretrainedTask(Task, frozen=True):
     def owners(self, samples: Sequence[Any]) -> NDArray[np.int64] | None:
         """Return the owner of each sample, [n]; None: samples have no owners."""
         return None
+
+    def content(self, sample: Any) -> bytes:
+        """Return what a sample is, for tasks of which each client may have samples of its own."""
+        raise NotImplementedError
 
     def class_of(self, sample: Any) -> int:
         """Return the class of a sample, as `shots` counts classes."""
@@ -168,11 +180,75 @@ class PrecisionTask(PretrainedTask, frozen=True):
 
 
 class TextTask(PretrainedTask, frozen=True):
-    """The base of tasks on the published sets of labelled text."""
+    """The base of tasks on labelled text: the published sets, or what owners have."""
 
     data: str | None = Field(
         None, description="a folder with the files of the data set; none: $SEEDBUS_DATA/<dataset>, or the hub"
     )
+
+    if TYPE_CHECKING:  # a field of the subclasses, which define what they accept
+
+        @property
+        def texts(self) -> StatedTexts | None: ...
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> Self:
+        if self.has_stated != (self.dataset == OWN):
+            raise ValueError("texts is for dataset: own, and needed for it; expected both, or none of them")
+        for field in ("data", "shots") if self.has_stated else ():
+            if getattr(self, field) is not None:
+                raise ValueError(f"texts states what owners have, and {field} is of one data set; leave one out")
+        return self
+
+    @property
+    def has_stated(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
+        """Whether its texts stay with their owners."""
+        return self.texts is not None
+
+    @property
+    def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here fields decide
+        """Whether there is a common file."""
+        return self.texts is None or self.texts.test_file is not None
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.has_stated:
+            yield RulesOut(Fact.COMMON, "states what owners' texts have in common", "texts")
+
+    @property
+    def stated(self) -> StatedTexts:
+        """What owners' texts have in common. Raises `DataError` if they are common."""
+        if self.texts is None:
+            raise DataError("task.texts", "nothing", "what owners' texts have in common")
+        return self.texts
+
+    @property
+    def test_fraction(self) -> float:
+        """See `partitions.own.ReadsOwn`."""
+        return self.stated.test
+
+    def read_own(self, place: Path) -> list[Sample]:
+        """See `partitions.own.ReadsOwn`. Raises `DataError`."""
+        return read_texts(self.stated, place)
+
+    def read_public(self) -> list[Sample]:
+        """See `partitions.own.ReadsOwn`: `texts.test_file`. Raises `DataError`."""
+        file = self.stated.public_file()
+        return [] if file is None else self.read_own(file)
+
+    def specimens(self) -> list[Sample]:
+        """See `partitions.own.ReadsOwn`."""
+        return nobodys_texts(self.stated)
+
+    def content(self, sample: Sample) -> bytes:
+        """See `PretrainedTask`."""
+        return json.dumps(sample).encode()
+
+    def division(self, *, seed: int, clients: int, partition: Partition) -> Division:
+        """See `task.Task`. Raises `DataError`."""
+        if self.has_stated:
+            raise DataError(f"partition {partition.kind}", "texts that their owners have", "common texts")
+        return super().division(seed=seed, clients=clients, partition=partition)
 
     def read(self) -> tuple[list[Sample], None, list[Sample], Sequence[str]]:
         """See `PretrainedTask`. Raises `DataError`."""
@@ -181,7 +257,8 @@ class TextTask(PretrainedTask, frozen=True):
 
     def named_files(self) -> list[Path]:
         """See `task.Task`."""
-        return [*super().named_files(), *named_folders(self.data)]
+        public = None if self.texts is None else self.texts.public_file()
+        return [*super().named_files(), *named_folders(self.data), *([] if public is None else [public])]
 
     def class_of(self, sample: Sample) -> int:
         """See `PretrainedTask`. SQuAD counts as one class."""

@@ -42,8 +42,8 @@ def refuse_impossible(scenario: Scenario, placement: Placement | None = None) ->
     if not placement.is_here:
         refuse_local(scenario.plugins)
         scenario.task.check_elsewhere()
-    if scenario.partition.is_partial and scenario.evaluation.by == "server" and not scenario.task.named_files():
-        expected = "expected by: clients, or a public test set in the scenario (task.test_file of a table, task.folder)"
+    if scenario.partition.is_partial and scenario.evaluation.by == "server" and not scenario.task.has_test_set:
+        expected = "expected by: clients, or a public test set in the scenario (task.test_file, task.folder)"
         raise ScenarioError(scenario.name, [f"evaluation.by is server, which has none of the samples; {expected}"])
     refuse_before_loading(scenario)
 

@@ -228,7 +228,7 @@ def recruit(
     measures = None
     if evaluation.by == "clients":
         rounds = scenario.stop.most_rounds
-        measures = OwnParts(problem, evaluation.split, scenario.task.metrics, evaluation.every, rounds)
+        measures = OwnParts(problem, evaluation.split, scenario.task.metrics, evaluation.every, rounds, memory)
     spec = ClientSpec(
         followed(scenario, problem),
         split=None if measures else scenario.evaluation.split,

@@ -27,7 +27,7 @@ from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.feature import Feature
 from seedbus.agents.gossip.feature import WithoutServer
 from seedbus.agents.gossip.settings import Gossip
-from seedbus.agents.measuring.server import COUNTS
+from seedbus.agents.measuring.server import beside_means
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.feature import PrivateReports
 from seedbus.agents.privacy.settings import Privacy
@@ -398,8 +398,8 @@ class Scenario(Settings):
         """The names of the metrics of an evaluation."""
         replica = self.algorithm.replica(np.zeros(1, np.float32))
         own = [*self.task.metrics, *self.algorithm.diagnostics(replica)]
-        counts = COUNTS if self.evaluation.by == "clients" else ()
-        return [*own, *counts, *(name for feature in self.features for name in feature.metrics)]
+        told = beside_means(self.task.metrics) if self.evaluation.by == "clients" else ()
+        return [*own, *told, *(name for feature in self.features for name in feature.metrics)]
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields with their values, as plain data for YAML or JSON."""

@@ -9,7 +9,7 @@ import pytest
 from coordinator_cases import new_coordinator
 
 from seedbus.agents.measuring.client import OwnParts
-from seedbus.agents.measuring.server import Measuring
+from seedbus.agents.measuring.server import QUANTILES, Measuring
 from seedbus.agents.messages import Evaluation, Measured
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.stopping import Cadence
@@ -31,7 +31,18 @@ def test_means_are_of_all_samples() -> None:
     measuring.told(Measured(2, 4, 5, 0, [0.0, 0.0]))
     assert not measuring.waiting
     counts = {"asked": 3, "answered": 3, "samples": 4}
-    assert measuring.ended() == Evaluation(4, 5, {"loss": 6.5 / 4, "accuracy": 3 / 4, "drift": 0.5} | counts)
+    own = {"loss.p10": 0.5, "loss.p50": 0.5, "loss.p90": 2, "accuracy.p10": 2 / 3, "accuracy.p50": 2 / 3}
+    means = {"loss": 6.5 / 4, "accuracy": 3 / 4, "drift": 0.5, "accuracy.p90": 1}
+    assert measuring.ended() == Evaluation(4, 5, means | own | counts)
+
+
+def test_quantiles_are_means_that_a_part_of_the_clients_does_not_exceed() -> None:
+    measuring = Measuring(["loss"])
+    measuring.begin(4, 5, range(10))
+    for client in range(10):
+        measuring.told(Measured(client, 4, 5, 1 + client, [(1.0 + client) * (10 - client)]))
+    ended = measuring.ended()
+    assert ended is not None and [ended.metrics[f"loss.{end}"] for end in QUANTILES] == [1, 5, 9]
 
 
 @pytest.mark.parametrize("total", [math.nan, math.inf, -math.inf, 1e308, -4e38])
@@ -41,9 +52,9 @@ def test_a_client_whose_mean_is_no_number_is_refused_and_not_awaited(total: floa
         with pytest.raises(ReportRefused, match=f"client {client} measures means that float32 does not have"):
             measuring.told(Measured(client, 4, 5, 1, [total, 0.0]))
     assert not measuring.waiting
-    assert measuring.ended() == Evaluation(
-        4, 5, {"loss": 2.0, "accuracy": 2 / 3, "drift": 0.5, "asked": 3, "answered": 1, "samples": 3}
-    )
+    means = {"loss": 2.0, "accuracy": 2 / 3}
+    means |= {f"{name}.{end}": mean for name, mean in means.items() for end in QUANTILES}
+    assert measuring.ended() == Evaluation(4, 5, means | {"drift": 0.5, "asked": 3, "answered": 1, "samples": 3})
 
 
 def test_who_is_not_asked_or_tells_other_metrics_is_refused() -> None:

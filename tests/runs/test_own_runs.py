@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hidden_folders import free_port, has_namespaces, hidden
 from owners import SIZES, TASK, own_scenario, own_table, own_tables
 from processes import HANGS_S, seedbus
 from tcp_proxy import CountingProxy
@@ -111,18 +110,6 @@ def test_only_clients_that_hold_test_samples_can_be_asked_to_measure() -> None:
         assert sentence in str(refused.value), change
 
 
-def hidden(*folders: Path) -> list[str]:
-    """Return the command in which a process sees nothing in these folders."""
-    mounts = " && ".join(f"mount -t tmpfs none {folder}" for folder in folders)
-    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
-
-
-def has_namespaces() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    return subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode == 0
-
-
 class Recorder:
     """Keeps all bytes that pass a proxy, and changes none."""
 
@@ -143,13 +130,6 @@ def secrets_of(table: Path) -> Iterator[bytes]:
         read = (float(age) - 50) / 10
         for number in (read, float(age)):
             yield from (np.float32(number).tobytes(), np.float64(number).tobytes())
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def leaks(seen: bytes, tables: list[Path]) -> list[bytes]:
@@ -184,6 +164,7 @@ def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehear
         clients = [
             seedbus(
                 *(*asks, "--clients", f"{number}-{number}", "--own", table, "--hours", "0-24"),
+                *(["--out", "mine"] if number else []),
                 cwd=table.parent,
                 within=hidden(*(each for each in folders if each != table.parent)),
             )
@@ -199,6 +180,11 @@ def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehear
     ran = json.loads((tmp_path / "run" / "results.json").read_text())
     assert ran["digest"] == alone.summary["digest"] and ran["metrics"] == alone.summary["metrics"]
     assert lines_of(tmp_path / "run") == lines_of(tmp_path / "alone")
+    assert not (folders[0] / "mine").exists()
+    last, own = lines_of(tmp_path / "run")[-1], [lines_of(folder / "mine")[-1] for folder in folders[1:]]
+    assert [each["client"] for each in own] == [1, 2] and {each["version"] for each in own} == {last["version"]}
+    assert {last["loss.p50"], last["loss.p90"]} & {each["loss"] for each in own}, "of three clients, two are here"
+    assert all(each["samples"] == round(0.2 * size) for each, size in zip(own, SIZES[1:], strict=True))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_language import write_tokenizer
+from owners import own_scenario
+from small_language import write, write_tokenizer
 from task_contract import CONTRACT, KINDS
 
 from seedbus.models import Iid
@@ -19,6 +21,8 @@ from seedbus.models.text.published import ENCODERS
 from seedbus.models.text.sentence_problem import SentenceProblem
 from seedbus.models.text.shapes import bert_shapes
 from seedbus.models.text.weights import inspect_pretrained
+from seedbus.scenarios.running import prepare
+from seedbus.scenarios.running.own_data import with_own
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
@@ -159,3 +163,15 @@ def test_the_package_has_the_weights_that_its_name_stands_for() -> None:
 def test_decomfl_teaches_a_classifier_on_real_sentences(tmp_path: Path) -> None:
     accuracy = run(load("lm/minilm-sst2-decomfl", ["stop.rounds=300"]), tmp_path / "run").metrics["accuracy"]
     assert accuracy.iloc[0] < 0.55 and accuracy.iloc[-1] > 0.65
+
+
+def test_an_encoder_compares_two_columns_of_owners(tmp_path: Path, bert: Path) -> None:
+    rows = [{"first": f"film {row}", "second": "a journey", "same": row % 2 == 0} for row in range(6)]
+    write(tmp_path / "mine.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    texts = {"columns": ["first", "second"], "target": "same", "classes": ["false", "true"]}
+    task = {"name": "sentence-encoder", "model": str(bert), "dataset": "own", "texts": texts, "validation": 0}
+    scenario = load(own_scenario(task=task))
+    problem: Any = prepare.bind(with_own(scenario, str(tmp_path / "mine.jsonl"), [1], evaluates=False))
+    assert problem.dimension == scenario.task.dimension == (3 * 16 + 1) * 2
+    assert [problem.samples(client) for client in (0, 1)] == [0, 5] and problem.owned("test")[1].size == 1
+    assert problem.evaluate_part(problem.x0(), "test", problem.owned("test")[1])["loss"] > 0

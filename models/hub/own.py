@@ -1,0 +1,47 @@
+"""Rows of a data set that an owner has, and rows that are nobody's."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seedbus.models.generators import generator
+from seedbus.models.hub.rows import Columns, Row
+
+SPECIMENS = 64
+"""How many rows that are nobody's are tried, at least: there is one of each class."""
+_SIDE = 32  # pixels
+_TEXT = "the {number} best of all, a great journey; or the worst, as they say"
+
+
+def nobodys_rows(columns: Columns, classes: int) -> list[Row]:
+    """Return rows that are nobody's: noise as images, sentences as texts, and a class after the other."""
+    count = max(SPECIMENS, classes)
+    source = [_content(columns, number) for number in range(count)]
+    return [Row(source, number, number % max(1, classes), -1) for number in range(count)]
+
+
+def content_of(row: Row) -> bytes:
+    """Return what a row is, wherever it is read."""
+    values = [
+        _bytes(value) if isinstance(value, dict) else repr(value).encode() for _, value in sorted(row.content.items())
+    ]
+    return b"\0".join([b"%d" % row.label, *values])
+
+
+def _bytes(image: Mapping[str, Any]) -> bytes:
+    return bytes(image["bytes"]) if image["bytes"] is not None else Path(image["path"]).read_bytes()
+
+
+def _content(columns: Columns, number: int) -> dict[str, Any]:
+    texts = {str(name): _TEXT.format(number=number) for name in (columns.text, columns.text_pair) if name is not None}
+    if columns.image is None:
+        return texts
+    from PIL import Image
+
+    file = io.BytesIO()
+    pixels = generator("specimens", "hugging-face", number).integers(0, 256, (_SIDE, _SIDE, 3), dtype="uint8")
+    Image.fromarray(pixels).save(file, format="png")
+    return {**texts, columns.image: {"bytes": file.getvalue(), "path": None}}

@@ -22,7 +22,7 @@ FLOOR = ""
 """The name in ORDER of those of a room's own files that ORDER does not list."""
 
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
-    "studies": ((FLOOR,), ("analysis", "explain"), ("study",), ("check", "stress")),
+    "studies": ((FLOOR,), ("analysis", "explain", "stress"), ("study",), ("check",)),
     "scenarios": (
         (FLOOR,),
         ("faults", "launchers", "tracking"),

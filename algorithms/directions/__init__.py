@@ -6,7 +6,7 @@ Doors: `bfloat16`, `laws`, `look_ups`, `low_rank`, `warm`.
 from __future__ import annotations
 
 from seedbus.algorithms.directions.blocks import for_blocks, set_threads, use_all_cores
-from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, stream_key
+from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Folding, Place, Step, stream_key
 from seedbus.algorithms.directions.exact import (
     FRACTION,
     MOST_Q,
@@ -44,7 +44,9 @@ __all__ = [
     "Kind",
     "Law",
     "Momentum",
+    "Place",
     "ReplaySteps",
+    "Step",
     "Sums",
     "Terms",
     "UpdateRule",

@@ -35,8 +35,7 @@ from pydantic import Field, model_validator
 
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed, Replica, ReportRefused
-from seedbus.algorithms.directions import TERM, ExactDirections, Law, Sums, Terms
-from seedbus.algorithms.directions.contract import Place, Step
+from seedbus.algorithms.directions import TERM, ExactDirections, Law, Place, Step, Sums, Terms
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only import exact, pool
 from seedbus.algorithms.scalar_only.base import ScalarOnly

@@ -81,13 +81,13 @@ class OnDevice:
         TritonDirections(self.law).fill(on_device, **stream)
         out[:] = to_host(on_device)
 
-    def accumulate(self, out: Vector, coefficients: ArrayLike, *, divisor: Vector | None = None, **stream: Any) -> None:
+    def accumulate(self, out: Vector, coefficients: ArrayLike, divisor: Vector | None = None, **stream: Any) -> None:
         on_device = to_device(out)
         device_divisor = None if divisor is None else to_device(divisor)
         TritonDirections(self.law).accumulate(on_device, coefficients, divisor=device_divisor, **stream)
         out[:] = to_host(on_device)
 
-    def perturb(self, out: Vector, x: Vector, scale: float, *, divisor: Vector | None = None, **stream: Any) -> None:
+    def perturb(self, out: Vector, x: Vector, scale: float, divisor: Vector | None = None, **stream: Any) -> None:
         on_device = to_device(out)
         base = to_device(x)
         device_divisor = None if divisor is None else to_device(divisor)

@@ -26,6 +26,8 @@ class Feature:
         metrics: what its runs measure beside what all do.
         figures: what lines of metrics and rounds have of it, such as "epsilon".
         chance: of being in a random scenario.
+        promises: what kind of promise to clients' owners it is, in a word or two; "": it is none.
+        without: what an owner is told where a scenario lacks it.
     """
 
     has_server: ClassVar[bool] = True
@@ -34,6 +36,8 @@ class Feature:
     metrics: ClassVar[Sequence[str]] = ()
     figures: ClassVar[Sequence[str]] = ()
     chance: ClassVar[float] = 0.0
+    promises: ClassVar[str] = ""
+    without: ClassVar[str] = ""
 
     def __init__(self, settings: Any, scenario: Any) -> None:
         self.settings = settings
@@ -89,6 +93,15 @@ class Feature:
     def caveats(self) -> Iterable[str]:
         """Return sentences on what the reader of a scenario is to know."""
         return ()
+
+    def promise(self) -> str:
+        """Return what a client's owner is told of it before she takes part: words of one line, under `promises`."""
+        return ""
+
+    @property
+    def up_bytes(self) -> int:
+        """About how many bytes a client sends in a round beside its report, at most."""
+        return 0
 
     def foreseen(self) -> Foreseen | None:
         """Return what its rounds will spend, before they are run; None: nothing."""

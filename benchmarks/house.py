@@ -30,6 +30,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schema",),
         ("run_folder",),
         ("reporting",),
+        ("consent",),
         ("running", "cli_errors"),
         ("operations",),
     ),

@@ -259,6 +259,11 @@ def wall_seconds() -> float:
     return time.perf_counter()
 
 
+def local_time() -> time.struct_time:
+    """Return the date and the time of day where this process is, for limits of its user; no result depends on it."""
+    return time.localtime()
+
+
 def calendar_seconds() -> float:
     """Return the seconds since 1970, to be compared with dates of files and of logs; no result depends on it."""
     return time.time()

@@ -90,6 +90,9 @@ class Partition(Settings):
     is_partial: ClassVar[bool] = False
     """Whether a process has the samples of its own clients alone, and the other parts are empty."""
 
+    whose: ClassVar[str] = "the task's, which every process reads as a whole and divides among the clients"
+    """Whose samples a process with clients reads, in words for its user."""
+
     kind: str = Field(description="which division it is")
     seed: int | None = Field(
         None,

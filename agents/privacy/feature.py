@@ -9,6 +9,7 @@ from seedbus.agents.extensions import ClientPart
 from seedbus.agents.feature import Feature, Words
 from seedbus.agents.privacy.foreseen import Spending
 from seedbus.agents.privacy.mechanism import Mechanism
+from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.privacy.spent import basis, facts
 from seedbus.bus.fault_hooks import ByzantineHook
 
@@ -18,6 +19,8 @@ class PrivateReports(Feature):
 
     figures = ("epsilon",)
     chance = 0.35
+    promises = "privacy"
+    without = "none: no report is clipped, and no noise is added to what the server or the commits show"
 
     @property
     def hides_cohorts(self) -> bool:
@@ -41,6 +44,26 @@ class PrivateReports(Feature):
         if self.settings.is_seeded(is_virtual=self._is_virtual):
             told.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
         return said | {"privacy": [*said["privacy"], *told]}
+
+    def promise(self) -> str:
+        privacy: Privacy = self.settings
+        stop = self.scenario.stop
+        where = {
+            "central": "the server adds noise to each round's sum, and nothing hides your report from the server",
+            "distributed": "your process adds its share of the noise to your report, which masks hide",
+        }
+        bound = "no bound on ε: time alone ends the run"
+        if stop.epsilon is not None:
+            bound = f"ε ≤ {stop.epsilon:g} for δ = {privacy.delta:g}, or the run ends"
+        elif stop.rounds is not None:
+            spent = self.foreseen().epsilon(float(stop.rounds))
+            bound = f"ε ≤ {spent:.3g} for δ = {privacy.delta:g}, if you report in all {stop.rounds:,} rounds"
+        told = (
+            f"reports are clipped to {privacy.clip:,} units, and {where[privacy.mechanism]}: σ = "
+            f"{privacy.noise_multiplier:g} times the clip; {bound}"
+        )
+        seeded = "; the noise is keyed by the scenario's seed, and protects nobody from those who know it"
+        return told + seeded * privacy.is_seeded(is_virtual=self._is_virtual)
 
     def caveats(self) -> Iterator[str]:
         """Yield what ε does not know of clients that put another report in the place of theirs with its noise."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from seedbus.agents.extensions import ClientPart, OpenExchange
 from seedbus.agents.feature import Feature, Words
+from seedbus.agents.secure.settings import Terms
 
 
 class SecureSums(Feature):
@@ -15,6 +16,8 @@ class SecureSums(Feature):
 
     draws_secrets = True
     chance = 0.25
+    promises = "secure sums"
+    without = "none: the server sees each report of its own"
 
     def exchange(self) -> OpenExchange:
         from seedbus.agents.secure.secure_round import SecureRound
@@ -32,6 +35,22 @@ class SecureSums(Feature):
             "the sum of a round's reports, and none of them"
         )
         return said | {"privacy": [*said["privacy"], masked, *settings]}
+
+    def promise(self) -> str:
+        who = self.scenario.participation
+        terms = Terms.of(self.settings, who)
+        needed = terms.shares_needed(terms.most - 1)
+        return (
+            f"reports are masked, and the server learns the sum of {who.quorum:,} reports or more; a sum is unmasked "
+            f"by {needed:,} of {terms.most:,} clients that share masks (threshold {self.settings.threshold:.3g}), so a "
+            f"server with {needed:,} of these on its side could learn a report"
+        )
+
+    @property
+    def up_bytes(self) -> int:
+        from seedbus.agents.secure.party import told_bytes
+
+        return told_bytes(Terms.of(self.settings, self.scenario.participation).most - 1)
 
     def idle(self) -> Iterator[tuple[str, str]]:
         neighbours, others = self.settings.neighbours, self.scenario.participation.most_asked - 1

@@ -41,7 +41,7 @@ from seedbus.agents.secure.masks import (
     unseal,
 )
 from seedbus.agents.secure.settings import SecureAggregation, Terms
-from seedbus.agents.secure.sharing import split
+from seedbus.agents.secure.sharing import SHARE_BYTES, split
 from seedbus.agents.secure.stages import (
     DETAIL,
     Stage,
@@ -57,6 +57,8 @@ from seedbus.algorithms.contract import BadPayload, Declined, sums
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
+TELL_BYTES = 22
+"""Bytes of a TELL beside what it tells: an envelope's header, msgpack's, and its length."""
 LARGEST = 2**31 - 1
 """What a sum may be in magnitude, to be told from its value modulo 2³²."""
 
@@ -103,6 +105,12 @@ class _Session:
     sharers: list[int] | None = None
     masked: Any = None
     reported: list[int] | None = None
+
+
+def told_bytes(neighbours: int) -> int:
+    """Return about how many bytes a client with so many neighbours tells in a round, at most."""
+    shares = (SEALED_BYTES + CONFIRMATION_BYTES + SHARE_BYTES) * neighbours + SHARE_BYTES
+    return PUBLIC_BYTES + shares + len(Stage) * TELL_BYTES
 
 
 class Party(ClientPart):

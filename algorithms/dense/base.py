@@ -170,7 +170,18 @@ class FedAvg(BaseAlgorithm):
             tracks_sums=bool(self._users("remember")),
             needs_outputs=self.needs_outputs,
             knows_evaluations=self.epochs is None and all(each.extra_passes is not None for each in self.methods),
+            reports="by how much training on your samples moved the model",
+            reveals="your samples",
+            tells_samples=self._tells_samples,
         )
+
+    @property
+    def _tells_samples(self) -> str:
+        """How reports tell how many samples a client has; see `Facts`."""
+        if self.weighting == "samples" and self.channel is None:
+            return "reports weigh by it"
+        counting = [each.name for each in self.methods if each.counts_steps] if self.epochs is not None else []
+        return f"{' and '.join(counting)} counts the steps of its epochs" if counting else ""
 
     @property
     def needs_outputs(self) -> bool:

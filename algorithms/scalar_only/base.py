@@ -121,6 +121,8 @@ class ScalarOnly(ScalarFields):
             has_round_seeds=True,
             scalars_formula=self.scalars_formula,
             needs_slopes="forward-mode" in self.derivatives,
+            reports="slopes of your loss along directions that follow from seeds",
+            reveals="the gradient of your samples to all who know the seeds",
         )
 
     @property

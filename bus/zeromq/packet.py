@@ -52,7 +52,9 @@ DAMAGED = "damaged"
 """The reason for which a packet with a wrong checksum is refused; the connection is made anew."""
 OVER = "over"
 """The reason of a DECLINE to a link that has missed its BYE."""
-FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed", DAMAGED})
+AWAY = "away"
+"""Why a link leaves that comes back when its user lets it."""
+FAREWELLS = frozenset({"stopped", "data", "scenario", "limits", "memory", "server", "failed", AWAY, DAMAGED})
 """Why a link gives up, in one word: a sentence could reveal the user's files to the hub."""
 
 

@@ -66,6 +66,8 @@ class Own(Partition, frozen=True):
     by: ClassVar[Literal["owners"]] = "owners"
     is_partial: ClassVar[bool] = True
 
+    whose: ClassVar[str] = "yours alone, by --own: they stay in this process, and no server can name a file of yours"
+
     kind: Literal["own"] = "own"
 
     _data: OwnData = PrivateAttr(OwnData())

@@ -2,5 +2,5 @@
 
 Doors: `axes`, `client_groups`, `client_names`, `closing_table`, `division`, `document`, `figures`, `findings`, `looks`,
 `messages`, `meter`, `page`, `paper`, `progress`, `rate_limit`, `remaining_time`, `results`, `results_digest`,
-`results_schema`, `round_table`, `run_report`, `shortcomings`, `statistics`, `terminal`, `text_tables`.
+`results_schema`, `round_table`, `run_report`, `shortcomings`, `statistics`, `terminal`, `text_tables`, `words`.
 """

@@ -27,6 +27,7 @@ from seedbus.models.data.roots import Roots, own_roots
 from seedbus.models.errors import DataError, NotAllowed, is_out_of_memory
 from seedbus.models.task import TASKS
 from seedbus.models.text.published import PUBLISHED
+from seedbus.scenarios.consent.terms import Accepted
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.seed_secret import read_secret, refuse_unshifted
 from seedbus.scenarios.schema.amounts import byte_count
@@ -50,6 +51,7 @@ class Limits:
         max_dimension: maximum number of coordinates; None: no limit.
         max_memory: maximum bytes of memory; None: the memory of this machine.
         max_clients: maximum number of clients that this process hosts.
+        accepted: the terms that a scenario must have; None: any.
     """
 
     roots: Roots = field(default_factory=lambda: Roots(own_roots(), PUBLISHED))
@@ -57,6 +59,7 @@ class Limits:
     max_dimension: int | None = None
     max_memory: int | None = None
     max_clients: int = MAX_CLIENTS
+    accepted: Accepted | None = None
 
     def check_task(self, document: Any) -> None:
         """Check the task of a scenario that is not validated yet; missing or malformed fields are not reported here.
@@ -73,12 +76,14 @@ class Limits:
             raise NotAllowed("the task", name, f"{', '.join(sorted(self.tasks))} (--tasks)")
 
     def check(self, scenario: Scenario, offer: Offer) -> None:
-        """Check a scenario's dimension, and the memory for the clients of an offer.
+        """Check a scenario's terms and its dimension, and the memory for the clients of an offer.
 
         Raises:
-            NotAllowed: either is above its limit.
+            NotAllowed: these are not the accepted terms, or one of the others is above its limit.
             DataError: a model that the task names is not on this machine.
         """
+        if self.accepted is not None:
+            self.accepted.check(scenario)
         dimension = scenario.task.dimension
         if self.max_dimension is not None and dimension > self.max_dimension:
             raise NotAllowed("a dimension of", f"{dimension:,}", f"at most {self.max_dimension:,} (--max-dimension)")

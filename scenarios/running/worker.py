@@ -28,6 +28,7 @@ from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.own_data import with_own
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
+from seedbus.scenarios.schema.scenario import Scenario
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 KEPT, LARGEST = 2**28, 2**25
@@ -68,6 +69,7 @@ def serve(
     identity: Identity | None = None,
     device: str = HOST,
     own: str = "",
+    why_away: Callable[[int], str] | None = None,
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over.
 
@@ -85,6 +87,8 @@ def serve(
         identity: the keys to show, without a parent pipe.
         device: where this process computes.
         own: the file or folder of its client's owner, or a pattern of several; "": the scenario's data is common.
+        why_away: returns why this process takes no part now, or "", from the bytes that it has sent and received; None:
+            it always does.
 
     Raises:
         ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint: the connection failed or was refused.
@@ -152,12 +156,62 @@ def serve(
                 most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
                 code_of=farewell_code,
                 identity=identity,
+                why_away=why_away,
             )
         except JoinRefused as refused:
             if refused.reason != "x0" or not own_data:
                 raise
             # the scenario is the server's, so what can differ are the files that it names
             raise JoinRefused("x0", f"{own_data} here is probably not the run's: {refused.detail}") from None
+
+
+class _Looked(Exception):
+    """The scenario of an offer is known.
+
+    Attributes:
+        scenario: the scenario.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__()
+        self.scenario = scenario
+
+
+def offered(
+    endpoint: str,
+    spans: Sequence[Span],
+    count: int,
+    *,
+    evaluates: bool,
+    patience_s: float,
+    limits: Limits,
+    note: Callable[..., None],
+    identity: Identity | None,
+) -> Scenario:
+    """Return the scenario of the server at `endpoint`, and join nothing; see `serve`."""
+
+    def look(offer: Offer) -> Follower:
+        raise _Looked(read_scenario(offer, endpoint, limits))
+
+    def code_of(error: BaseException) -> str:
+        return "stopped" if isinstance(error, _Looked) else farewell_code(error)
+
+    request = HostRequest(tuple(spans), count, evaluates)
+    most = limits.max_clients
+    try:
+        follow(
+            endpoint,
+            request,
+            look,
+            patience_s=patience_s,
+            note=note,
+            most_clients=most,
+            code_of=code_of,
+            identity=identity,
+        )
+    except _Looked as looked:
+        return looked.scenario
+    raise ScenarioError(endpoint, ["its run is over"])
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:

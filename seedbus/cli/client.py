@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,6 +56,40 @@ class HostOptions:
 
 
 @dataclass(frozen=True)
+class Consent:
+    """Options about what the owner of this process's clients has agreed to, and when they take part."""
+
+    show: Annotated[
+        bool, typer.Option("--show", help="Say in ten lines what the server's scenario asks for, and join nothing.")
+    ] = False
+    accept: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Join only if the scenario has the terms in this file, which --show --accept FILE writes.",
+        ),
+    ] = None
+    hours: Annotated[
+        str, typer.Option(metavar="FROM-TO", help="When to take part, local time, like 22-6; default: always.")
+    ] = ""
+    bytes_a_day: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES",
+            help="What to send and receive in a day, like 5MB; the heartbeats of a day take 1.3 MB; default: any.",
+        ),
+    ] = ""
+    while_: Annotated[
+        str,
+        typer.Option(
+            "--while",
+            metavar="COMMAND",
+            help="Take part while this command, which runs once a minute and without a shell, ends with status 0.",
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True)
 class Allowed:
     """Options about what the server's scenario may ask of this process."""
 
@@ -84,8 +119,9 @@ class Allowed:
         int, typer.Option(min=1, max=2**24, help="Clients that a share may have, where --clients does not say.")
     ] = 1_000_000
 
-    def limits(self) -> Any:
-        """Return them as `Limits`. Raises `ScenarioError` if a value is not accepted."""
+    def limits(self, accept: Path | None) -> Any:
+        """Return them as `Limits`; accept: the file of accepted terms. Raises `ScenarioError` for a wrong value."""
+        from seedbus.scenarios.consent.terms import Accepted
         from seedbus.scenarios.running.limits import Limits, bytes_of, tasks_of
 
         memory = bytes_of(self.max_memory, "--max-memory") if self.max_memory else None
@@ -94,17 +130,20 @@ class Allowed:
             max_dimension=self.max_dimension,
             max_memory=memory,
             max_clients=self.max_clients,
+            accepted=None if accept is None else Accepted(accept),
         )
 
 
-def client(host: HostOptions, allowed: Allowed, plugin: Plugins = None, quiet: Quiet = False) -> None:
+def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugins = None, quiet: Quiet = False) -> None:
     """Host clients of a server that another terminal runs, until its run is over.
 
-    The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options is refused before
-    anything is loaded, with exit code 9, and the server learns no more than that.
+    The server is not trusted: what its scenario asks for beyond --data, --tasks and the --max options, or other terms
+    than those of --accept, is refused before anything is loaded, with exit code 9, and the server learns no more than
+    that. Outside of --hours, --bytes-a-day and --while the clients are away: they leave, and come back.
     """
     with cli_errors():
         from seedbus.models.device import devices_of
+        from seedbus.scenarios.consent.owner_limits import OwnerLimits
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import folders_of
         from seedbus.scenarios.running.seed_secret import VARIABLE as SEED_SECRET
@@ -118,7 +157,7 @@ def client(host: HostOptions, allowed: Allowed, plugin: Plugins = None, quiet: Q
             if not quiet:
                 for name, values in limit.admitted(event, facts):
                     details = ", ".join(f"{key} {value}" for key, value in values.items())
-                    say(f"{name}: {details}", to_stderr=True)
+                    say(f"{name}: {details}" if details else name, to_stderr=True)
             elif event == "no-mean":  # it is of the run, and only the process that evaluates finds it out
                 say(f"seedbus: note: {facts['what']}", to_stderr=True)
 
@@ -128,21 +167,52 @@ def client(host: HostOptions, allowed: Allowed, plugin: Plugins = None, quiet: Q
         if host.seed_secret is not None:
             os.environ[SEED_SECRET] = str(host.seed_secret)
             read_secret()  # its user's mistake, of which no server is told
-        limits = allowed.limits()
+        limits = allowed.limits(None if consent.show else consent.accept)
         spans, count = spans_of(host.clients)
-        serve(
-            host.connect,
-            spans,
-            count,
-            evaluates=host.evaluator,
-            patience_s=host.patience,
-            memory=host.out,
-            parent_pipe=host.parent_pipe,
-            limits=None if host.parent_pipe else limits,  # a process that the server itself started trusts it
-            note=note,
-            identity=identity(host.server_key, host.key),
-            device=own_device,
-            own=host.own,
-        )
+        if consent.show:
+            _show(host, limits, consent.accept, note)
+            return
+        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_)) as owner:
+            serve(
+                host.connect,
+                spans,
+                count,
+                evaluates=host.evaluator,
+                patience_s=host.patience,
+                memory=host.out,
+                parent_pipe=host.parent_pipe,
+                limits=None if host.parent_pipe else limits,  # a process that the server itself started trusts it
+                note=note,
+                identity=identity(host.server_key, host.key),
+                device=own_device,
+                own=host.own,
+                why_away=owner.why_away if owner.are_any else None,
+            )
         if not quiet:
             say("the run is over", to_stderr=True)
+
+
+def _show(host: HostOptions, limits: Any, accept: Path | None, note: Any) -> None:
+    """Print the ten lines of the scenario that a server offers, and write its terms if a file is named."""
+    from seedbus.scenarios.consent.sentences import consent
+    from seedbus.scenarios.consent.terms import write_terms
+    from seedbus.scenarios.running.worker import offered, spans_of
+
+    spans, count = spans_of(host.clients)
+    scenario = offered(
+        host.connect,
+        spans,
+        count,
+        evaluates=host.evaluator,
+        patience_s=host.patience,
+        limits=limits,
+        note=note,
+        identity=identity(host.server_key, host.key),
+    )
+    lines = consent(scenario, "" if host.out is None else str(host.out))
+    for topic, sentence in lines.items():
+        say(f"{topic:<12}{sentence}")
+    if accept is not None:
+        write_terms(accept, scenario, [f"{topic}: {sentence}" for topic, sentence in lines.items()])
+    how = "--accept FILE beside --show writes these terms" if accept is None else f"the terms are in {accept}"
+    say(f"{how}; without --show, --accept {accept or 'FILE'} joins with no others", to_stderr=True)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from pydantic import BaseModel
-
-from seedbus.bus.network import Constant
 from seedbus.bus.text import counted, listed
 from seedbus.scenarios.faults.base import ClientSelector, Fault, MessageSelector, RoundSelector, TrafficSelector
 from seedbus.scenarios.reporting.looks import number_text
+from seedbus.scenarios.reporting.words import first_sentence, plain
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import of_faults
 
@@ -28,31 +24,6 @@ def sentences(scenario: Scenario) -> list[str]:
         chosen = fault.chosen(clients, random) if isinstance(fault, ClientSelector) else None
         said.append(_sentence(fault, chosen, clients) + (f"; it {why}" if why else ""))
     return said
-
-
-def first_sentence(model: type[BaseModel]) -> str:
-    """Return the first sentence of a class's docstring without its full stop, which that of "et al. 2019" is not."""
-    return re.split(r"\. (?![\d(a-z])", " ".join((model.__doc__ or "").split()))[0].rstrip(".")
-
-
-def plain(value: Any) -> str:
-    """Return a field's value as text: the fields of a model in brackets after its name."""
-    if isinstance(value, Constant):
-        return plain(value.value)
-    if isinstance(value, BaseModel):
-        fields = {name: each for name, each in value.model_dump(mode="json").items() if each is not None}
-        words = [str(each) for each in fields.values() if isinstance(each, str)][:1]
-        rest = ", ".join(f"{name} {plain(each)}" for name, each in fields.items() if each not in words)
-        return " ".join([*words, f"({rest})"]) if rest else "".join(words)
-    if isinstance(value, dict):
-        if any(isinstance(name, str) for name in value):  # no schedule
-            return "{" + ", ".join(f"{name}: {plain(each)}" for name, each in value.items()) + "}"
-        return ", ".join(f"{plain(each)} from round {first}" for first, each in value.items())
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(plain, value)) + "]"
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return number_text(value) if isinstance(value, int | float) else str(value)
 
 
 def _sentence(fault: Fault, chosen: Iterable[int] | None, clients: int) -> str:

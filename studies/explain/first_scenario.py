@@ -21,12 +21,12 @@ from pydantic.fields import FieldInfo
 from seedbus.discovery import Variants
 from seedbus.models.partition import PARTITIONS
 from seedbus.models.task import TASKS
+from seedbus.scenarios.reporting.words import first_sentence
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.scenarios.schema.loading import library, validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import parse
 from seedbus.scenarios.sentences import is_tag
-from seedbus.studies.explain.fault_words import first_sentence
 
 EVALUATION_S = 0.02  # median seconds of one evaluation of the loss, where clients are slow or fall out
 PATIENCE = 5  # a deadline is so many times what the work of a client takes

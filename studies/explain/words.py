@@ -18,10 +18,9 @@ from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.reporting.looks import number_text
-from seedbus.scenarios.reporting.remaining_time import duration
+from seedbus.scenarios.reporting.words import ends, first_sentence, plain
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import of_settings
-from seedbus.studies.explain.fault_words import first_sentence, plain
 from seedbus.studies.explain.fault_words import sentences as fault_sentences
 
 
@@ -251,19 +250,9 @@ def _evaluation(scenario: Scenario) -> list[str]:
 
 
 def _end(scenario: Scenario) -> list[str]:
-    stop = scenario.stop
-    ends = [] if stop.rounds is None else [f"after {counted(stop.rounds, 'round')}"]
-    if stop.target is not None:
-        ends.append(f"when {stop.target.words} is {stop.target.direction} {number_text(stop.target.value)}")
-    if stop.bytes is not None:
-        ends.append(f"past {stop.bytes:,} bytes")
-    if stop.simulated_s is not None:
-        kind = "simulated" if scenario.clock == "virtual" else "real"
-        ends.append(f"after the round in which {duration(stop.simulated_s)} of {kind} time are over")
-    if stop.epsilon is not None:
-        ends.append(f"before a commit with which ε could exceed {stop.epsilon:g}")
-    said = [ends[0], *(f"or {each}" for each in ends[1:])]
-    if stop.diverged == "continue":
+    first, *others = ends(scenario)
+    said = [first, *(f"or {each}" for each in others)]
+    if scenario.stop.diverged == "continue":
         said.append("training that diverges goes on all the same")
     if scenario.expect:
         said.append("its results are compared with what it expects: " + ", ".join(scenario.expect))

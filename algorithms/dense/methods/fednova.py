@@ -26,6 +26,8 @@ _WORK = "fednova.work"
 class FedNova(Method):
     """FedNova (arXiv:2007.07481): normalised averaging, for clients that make unequally many local steps."""
 
+    counts_steps = True
+
     name: Literal["fednova"] = "fednova"
 
     @property

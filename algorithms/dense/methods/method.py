@@ -152,6 +152,9 @@ class Method(Settings):
     extra_passes: ClassVar[int | None] = 0
     """Forward passes of a step beside those of its gradient; None: they depend on the network."""
 
+    counts_steps: ClassVar[bool] = False
+    """Whether what it measures counts a client's local steps, and with epochs thus its samples."""
+
     directions: ClassVar[Kind | None] = None
     """The law of the directions that it draws, if it draws some: their kernels are then compiled before the run."""
 

@@ -45,7 +45,7 @@ from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.heartbeat import LOOKS
 from seedbus.bus.zeromq.keys import KeyPair
-from seedbus.bus.zeromq.packet import DAMAGED, HELLO_BYTES, NO_SESSION, OVER, PROTOCOL, Packet, Type
+from seedbus.bus.zeromq.packet import AWAY, DAMAGED, HELLO_BYTES, NO_SESSION, OVER, PROTOCOL, Packet, Type
 from seedbus.bus.zeromq.server.connection import OLD, Connection
 from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
@@ -247,7 +247,8 @@ class Hub:
                 self._missed_byes += 1
         session.farewell_received()
         if not self._is_closing:
-            self._end_session(session, f"it gave up: {why}" if why else "it said farewell", may_return=False)
+            left = {"": "it said farewell", AWAY: "its owner keeps it away for a while"}.get(why, f"it gave up: {why}")
+            self._end_session(session, left, may_return=False)
 
     def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedPacket) -> None:
         """Count refused frames; after too many, the connection is closed."""

@@ -2,7 +2,8 @@
 
 `LinkProtocol` decides what is sent. A link that hears nothing from its hub for three heartbeats closes its socket, and
 connects a new one after a wait that doubles each time; so it survives a restart of the server. The same happens when a
-hub says that the session is over. A process that cannot go on sends a FAREWELL with the reason, in one word.
+hub says that the session is over. A process that cannot go on sends a FAREWELL with the reason, in one word. So does
+one whose user keeps it away for a while; it comes back as after a lost connection, with the replicas that it has.
 
 The hub is not trusted: too many packets that make no sense, and a message that never ends, raise `BadServer`.
 """
@@ -13,6 +14,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any
 
 import zmq
@@ -24,7 +26,7 @@ from seedbus.bus.transport import MOST_CLIENTS, Follower, HostRequest, LongFollo
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.keys import Identity
-from seedbus.bus.zeromq.packet import Packet
+from seedbus.bus.zeromq.packet import AWAY, Packet
 from seedbus.bus.zeromq.worker.monitor import ConnectionMonitor, Meter
 from seedbus.bus.zeromq.worker.protocol import Delivered, Event, Failed, JoinAnswered, LinkProtocol, Offered
 from seedbus.bus.zeromq.worker.session import WorkerSession
@@ -32,6 +34,7 @@ from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 from seedbus.pieces import Frame
 
 LINGER_MS = 500  # how long ZeroMQ may go on sending after `close`
+LOOK_S = 0.5  # how often a process asks whether its user keeps it away
 MALFORMED = 100  # packets that make no sense which are accepted from one hub
 
 
@@ -48,6 +51,8 @@ class Link:
         note: called with an event's name and facts about it.
         most_clients: clients that an offer may hold if the request names none and no number.
         identity: the keys to show, if the server asks for some.
+        why_away: returns why this process takes no part now, or "", from the bytes that it has sent and received; None:
+            it always takes part.
 
     Attributes:
         socket: the present socket; closed while the link waits to connect again.
@@ -68,6 +73,7 @@ class Link:
         note: Callable[..., None],
         most_clients: int = MOST_CLIENTS,
         identity: Identity | None = None,
+        why_away: Callable[[int], str] | None = None,
     ) -> None:
         self._context = context
         self._endpoint = endpoint
@@ -90,7 +96,13 @@ class Link:
         self._sent_bytes = 0  # over the present connection
         self._malformed = 0
         self._told_of_silence = False  # that no server has answered yet
-        self._connect()
+        self._why_away = why_away
+        self._away_since_s: float | None = None
+        self._wire_bytes = 0  # sent and received, over all connections
+        self.socket = sockets.make(context, zmq.DEALER, identity=identity)
+        self.socket.close()
+        if not self._is_away(wall_seconds()):
+            self._connect()
 
     @property
     def is_over(self) -> bool:
@@ -105,7 +117,10 @@ class Link:
     @property
     def due_s(self) -> float:
         """When `tick` must be called next."""
-        return min(self._protocol.liveness.due_s, self._monitor.due_s)
+        look_s = inf if self._why_away is None else wall_seconds() + LOOK_S
+        if self._away_since_s is not None:
+            return look_s
+        return min(self._protocol.liveness.due_s, self._monitor.due_s, look_s)
 
     # -- time
 
@@ -122,6 +137,8 @@ class Link:
             BadServer: it sends a message that never ends.
         """
         now_s = wall_seconds()
+        if self._is_away(now_s):
+            return
         self._check_connection(now_s)
         liveness = self._protocol.liveness
         if liveness.should_give_up(now_s):
@@ -137,6 +154,23 @@ class Link:
             if self._meter is not None and self._meter.has_moved(self._sent_bytes):
                 liveness.heard(now_s)  # these bytes may be a long message that is not whole yet
         self.drain()
+
+    def _is_away(self, now_s: float) -> bool:
+        """Leave the server or come back to it, as the user of this process says; returns whether it is away."""
+        why = "" if self._why_away is None else self._why_away(self._wire_bytes)
+        if why and self._away_since_s is None:
+            self._away_since_s = now_s
+            self._note("away", because=why)
+            if not self.socket.closed:
+                self.give_up(AWAY)
+                self._close_socket(LINGER_MS)
+                self._protocol.disconnected(0.0, now_s)
+        elif not why and self._away_since_s is not None:
+            self._protocol.liveness.paused(now_s - self._away_since_s)
+            self._away_since_s = None
+            self._note("back")
+            self._connect()
+        return self._away_since_s is not None
 
     def _check_connection(self, now_s: float) -> None:
         if now_s < self._monitor.due_s:
@@ -196,7 +230,10 @@ class Link:
             except zmq.Again:
                 return
             outbox.sent()
+            if not self._sent_bytes:
+                self._wire_bytes += self._wire.up + self._wire.down
             self._sent_bytes += len(data)
+            self._wire_bytes += self._wire.bytes_of(len(data))
 
     def give_up(self, code: str) -> None:
         """Tell the hub that this process ends, and why: one of `packet.FAREWELLS`."""
@@ -226,6 +263,7 @@ class Link:
         while not self.is_over and not self.socket.closed and int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
             frame = self.socket.recv(zmq.NOBLOCK, copy=False)
             self._monitor.message_received()
+            self._wire_bytes += self._wire.bytes_of(len(frame))
             try:
                 data = self._protocol.session.checksums.removed(sockets.content(frame))
             except MalformedPacket as error:

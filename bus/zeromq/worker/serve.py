@@ -40,6 +40,7 @@ def follow(
     most_clients: int = MOST_CLIENTS,
     code_of: Callable[[BaseException], str] = farewell_code,
     identity: Identity | None = None,
+    why_away: Callable[[int], str] | None = None,
 ) -> None:
     """Serve as followers until the run is over.
 
@@ -54,6 +55,7 @@ def follow(
         most_clients: clients that an offer may hold if the request names none and no number.
         code_of: returns the word that tells the hub which error ends this process.
         identity: the keys to show, if the server asks for some.
+        why_away: see `Link`.
 
     Raises:
         ServerGone: no server has been there for `patience_s`.
@@ -76,6 +78,7 @@ def follow(
             note=note,
             most_clients=most_clients,
             identity=identity,
+            why_away=why_away,
         )
         try:
             _serve(link, worker_thread, parent_pipe)

@@ -12,10 +12,10 @@ from commands import Command
 from worlds import lossy, scenario
 
 from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.reporting.words import plain
 from seedbus.scenarios.schema.loading import library, load
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.studies.explain.explain import explain, show
-from seedbus.studies.explain.fault_words import plain
 from seedbus.studies.explain.words import words
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,149 @@
+"""The terms of a scenario: all its fields but those that cost a client's owner nothing, and the file that pins them.
+
+A field is a term unless `FREE` names it, so one that a later version adds is a term too. The file is YAML with one line
+a term. Every offer of a server is compared with it: it may restart with another scenario. Names and values of fields
+are the server's, so both are written and shown as JSON in ASCII, which has no characters that a terminal acts upon.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from seedbus.bus.files import atomic_write, check_file, read
+from seedbus.bus.text import counted, printable
+from seedbus.models.errors import NotAllowed
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, parse
+
+FREE = frozenset({"name", "description", "client_groups", "expect", "transport"})
+"""Names and what follows from a run's results, which change nothing of what clients do, send and keep."""
+Terms = dict[str, Any]
+"""Dotted field → number, text, true, false, null, or a list or mapping without fields; ascending."""
+MOST_TOLD = 5  # terms that a refusal names
+MOST_VALUE = 80  # characters of a value
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class NotAccepted(NotAllowed):
+    """A server's scenario has other terms than its client's owner has accepted.
+
+    Attributes:
+        path: the file of those that she has accepted.
+        differing: field, its value at the server, the accepted one; values as text.
+    """
+
+    def __init__(self, path: Path, differing: list[tuple[str, str, str]]) -> None:
+        first, asked, accepted = differing[0]
+        super().__init__(first, asked, accepted)
+        self.path = path
+        self.differing = differing
+
+    def __str__(self) -> str:
+        told = [f"{field} is {asked}, accepted is {accepted}" for field, asked, accepted in self.differing[:MOST_TOLD]]
+        more = len(self.differing) - len(told)
+        told += [f"and {counted(more, 'other field')} differ"] if more else []
+        return f"the server's scenario is not what {self.path} accepts: {'; '.join(told)}"
+
+
+class Accepted:
+    """The terms that an owner has accepted.
+
+    Args:
+        path: their file.
+
+    Raises:
+        ScenarioError: it cannot be read, or is not such a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.terms = _read(path)
+
+    def check(self, scenario: Scenario) -> None:
+        """Raise `NotAccepted` if a scenario has other terms."""
+        asked = terms_of(scenario)
+        fields = sorted({*asked, *self.terms})
+        both = ((field, _text(asked, field), _text(self.terms, field)) for field in fields)
+        differing = [each for each in both if each[1] != each[2]]
+        if differing:
+            # a value that both have says more than one that follows from it
+            differing.sort(key=lambda each: each[0] not in asked or each[0] not in self.terms)
+            cut = [(field, printable(one, MOST_VALUE), printable(other, MOST_VALUE)) for field, one, other in differing]
+            raise NotAccepted(self.path, cut)
+
+
+def terms_of(scenario: Scenario) -> Terms:
+    """Return the terms of a scenario, with the values that its fields have where it does not name them."""
+    document = {name: value for name, value in scenario.resolved().items() if name not in FREE}
+    return dict(sorted(_leaves(document, "")))
+
+
+def write_terms(path: Path, scenario: Scenario, lines: Iterable[str]) -> None:
+    """Write a scenario's terms.
+
+    Args:
+        path: the file; if it is there, it is left as it is.
+        scenario: the scenario.
+        lines: what tells them to people.
+
+    Raises:
+        NotAccepted: the file is there, and has other terms.
+        ScenarioError: something else is there, it cannot be written, or the terms are too long.
+    """
+    if path.exists():
+        Accepted(path).check(scenario)
+        return
+    said = "".join(f"# {printable(line, 2000)}\n" for line in lines)
+    found = terms_of(scenario)
+    terms = "".join(f"{_key(field)}: {_text(found, field)}\n" for field in found)
+    if len(said + terms) > MAX_CHARACTERS:
+        raise ScenarioError(f"--accept {path}", [f"the terms have more than {MAX_CHARACTERS:,} characters"])
+    try:
+        with atomic_write(path) as file:
+            file.write((said + terms).encode())
+    except OSError as error:
+        raise ScenarioError(f"--accept {path}", [f"it cannot be written ({error.strerror})"]) from None
+
+
+def _read(path: Path) -> Terms:
+    how = "expected what `seedbus client --show --accept FILE` writes"
+    try:
+        if not check_file(path):
+            raise ScenarioError(f"--accept {path}", [f"it does not exist; {how}"])
+        document = parse(read(path, 4 * MAX_CHARACTERS).decode())
+    except OSError as error:
+        raise ScenarioError(f"--accept {path}", [f"it cannot be read ({error.strerror}); {how}"]) from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"--accept {path}", [f"it is not UTF-8 text; {how}"]) from None
+    except NotPlain as error:
+        raise ScenarioError(f"--accept {path}", [f"{error}; {how}"]) from None
+    if not isinstance(document, dict):
+        raise ScenarioError(f"--accept {path}", [f"it has no terms; {how}"])
+    for field, value in document.items():
+        if isinstance(value, dict) and value:
+            raise ScenarioError(f"--accept {path}", [f"{field} holds fields, and a term has one value; {how}"])
+    return document
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        value = dict(enumerate(value))
+    if not (isinstance(value, dict) and value):
+        yield path, value
+        return
+    for key, each in value.items():
+        part = str(key) if _PLAIN.fullmatch(str(key)) else json.dumps(str(key))  # in quotes a dot is none between two
+        yield from _leaves(each, f"{path}.{part}" if path else part)
+
+
+def _key(field: str) -> str:
+    return json.dumps(field) if '"' in field else field
+
+
+def _text(terms: Terms, field: str) -> str:
+    return json.dumps(terms[field], sort_keys=True) if field in terms else "nothing"

@@ -57,7 +57,7 @@ from seedbus.algorithms.contract import BadPayload, Declined, sums
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
-TELL_BYTES = 22
+TELL_BYTES = 11
 """Bytes of a TELL beside what it tells: an envelope's header, msgpack's, and its length."""
 LARGEST = 2**31 - 1
 """What a sum may be in magnitude, to be told from its value modulo 2³²."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from seedbus.bus.files import atomic_write, check_file, read
 from seedbus.bus.text import counted, printable
+from seedbus.discovery import KINDS
 from seedbus.models.errors import NotAllowed
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.scenario import Scenario
@@ -27,6 +28,7 @@ Terms = dict[str, Any]
 MOST_TOLD = 5  # terms that a refusal names
 MOST_VALUE = 80  # characters of a value
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^.]+')
 
 
 class NotAccepted(NotAllowed):
@@ -66,13 +68,13 @@ class Accepted:
 
     def check(self, scenario: Scenario) -> None:
         """Raise `NotAccepted` if a scenario has other terms."""
-        asked = terms_of(scenario)
-        fields = sorted({*asked, *self.terms})
-        both = ((field, _text(asked, field), _text(self.terms, field)) for field in fields)
-        differing = [each for each in both if each[1] != each[2]]
+        asked, accepted = terms_of(scenario), self.terms
+        both = [field for field in asked if field in accepted and _text(asked[field]) != _text(accepted[field])]
+        both.sort(key=lambda field: _parts(field)[-1] not in {each.tag for each in KINDS})  # what others follow from
+        differing = [(field, _text(asked[field]), _text(accepted[field])) for field in both]
+        differing += [(part, text, "nothing") for part, text in _alone(asked, accepted)]
+        differing += [(part, "nothing", text) for part, text in _alone(accepted, asked)]
         if differing:
-            # a value that both have says more than one that follows from it
-            differing.sort(key=lambda each: each[0] not in asked or each[0] not in self.terms)
             cut = [(field, printable(one, MOST_VALUE), printable(other, MOST_VALUE)) for field, one, other in differing]
             raise NotAccepted(self.path, cut)
 
@@ -99,8 +101,7 @@ def write_terms(path: Path, scenario: Scenario, lines: Iterable[str]) -> None:
         Accepted(path).check(scenario)
         return
     said = "".join(f"# {printable(line, 2000)}\n" for line in lines)
-    found = terms_of(scenario)
-    terms = "".join(f"{_key(field)}: {_text(found, field)}\n" for field in found)
+    terms = "".join(f"{_key(field)}: {_text(value)}\n" for field, value in terms_of(scenario).items())
     if len(said + terms) > MAX_CHARACTERS:
         raise ScenarioError(f"--accept {path}", [f"the terms have more than {MAX_CHARACTERS:,} characters"])
     try:
@@ -145,5 +146,22 @@ def _key(field: str) -> str:
     return json.dumps(field) if '"' in field else field
 
 
-def _text(terms: Terms, field: str) -> str:
-    return json.dumps(terms[field], sort_keys=True) if field in terms else "nothing"
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _parts(field: str) -> list[str]:
+    return _PART.findall(field)
+
+
+def _alone(terms: Terms, others: Terms) -> list[tuple[str, str]]:
+    """Return what only one side has, sections as a whole: field or section, its value as text."""
+    known = {".".join(_parts(field)[:count]) for field in others for count in range(1, 1 + len(_parts(field)))}
+    found = dict[str, list[str]]()
+    for field in terms:
+        parts = _parts(field)
+        whole = [".".join(parts[:count]) for count in range(1, 1 + len(parts))]
+        if (section := next((each for each in whole if each not in known), None)) is not None:
+            rest, text = field[len(section) + 1 :], _text(terms[field])
+            found.setdefault(section, []).append(f"{rest} {text}" if rest else text)
+    return [(section, ", ".join(texts)) for section, texts in found.items()]

@@ -178,10 +178,12 @@ def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehear
     arguments = ("own.yaml", "--bind", f"tcp://127.0.0.1:{port}", "--out", "run", "--patience", HANGS_S)
     server = seedbus("server", *arguments, cwd=tmp_path, within=hidden(*folders))
     with CountingProxy(port, damage=recorder) as proxy:
+        asks = ("client", "--connect", proxy.endpoint, "--patience", HANGS_S, "--accept", tmp_path / "terms.yaml")
+        shown, told = seedbus(*asks, "--show").communicate(timeout=HANGS_S)
+        assert len(shown.splitlines()) == 10, told
         clients = [
             seedbus(
-                *("client", "--connect", proxy.endpoint, "--clients", f"{number}-{number}", "--own", table),
-                *("--patience", HANGS_S),
+                *(*asks, "--clients", f"{number}-{number}", "--own", table, "--hours", "0-24"),
                 cwd=table.parent,
                 within=hidden(*(each for each in folders if each != table.parent)),
             )

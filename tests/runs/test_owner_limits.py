@@ -149,6 +149,7 @@ def test_in_real_time_rounds_close_without_it_and_it_catches_up(tmp_path: Path, 
     assert ran.summary["lag"]["max"] >= 4, "its clients had missed commits, and have replayed them"
 
 
+@pytest.mark.slow
 def test_the_bytes_that_count_are_those_on_the_wire(tmp_path: Path) -> None:
     what, counts = scenario(), list[int]()
 

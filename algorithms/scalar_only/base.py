@@ -108,6 +108,7 @@ class ScalarOnly(ScalarFields):
     def facts(self) -> Facts:
         aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
         is_whole = self.grid is not None and self.aggregation.rule == "mean"
+        signs = "signs of " if self.precision == "sign" else ""
         return replace(
             super().facts,
             takes_late=True,
@@ -121,7 +122,7 @@ class ScalarOnly(ScalarFields):
             has_round_seeds=True,
             scalars_formula=self.scalars_formula,
             needs_slopes="forward-mode" in self.derivatives,
-            reports="slopes of your loss along directions that follow from seeds",
+            reports=f"{signs}slopes of your loss along directions that follow from seeds",
             reveals="the gradient of your samples to all who know the seeds",
         )
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Declined, Replica
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
@@ -59,6 +60,13 @@ class FedScalarShared(ScalarOnly):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is {getattr(self, name)}, and {self.name} does not use it; leave it out")
         return self
+
+    @property
+    def facts(self) -> Facts:
+        projected = (
+            "projections, onto directions that follow from seeds, of how training on your samples moved the model"
+        )
+        return replace(super().facts, reports=projected)
 
     @property
     def scalars_formula(self) -> str:

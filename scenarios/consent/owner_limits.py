@@ -28,7 +28,7 @@ class OwnerLimits:
 
     Args:
         hours: when it takes part, as `22-6`: from ten in the evening until six in the morning, local time; "": always.
-        bytes_a_day: how much it sends and receives on the wire in a day of local time, as `5MB`; "": any amount.
+        bytes_a_day: how much it sends and receives on the wire in a day of local time, as `20MB`; "": any amount.
         command: while it ends with status 0; "": there is none.
 
     Raises:
@@ -138,7 +138,7 @@ def _bytes(text: str) -> int | None:
         return None
     size = byte_count(text)
     if size is None or size < LEAST_BYTES:
-        expected = f"expected bytes, like 5MB, at least {LEAST_BYTES:,}: joining and heartbeats take some"
+        expected = f"expected bytes, like 20MB, at least {LEAST_BYTES:,}: joining and heartbeats take some"
         raise ScenarioError(f"--bytes-a-day {text}", [expected])
     return size
 

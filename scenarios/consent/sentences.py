@@ -62,6 +62,8 @@ def _model(scenario: Scenario) -> str:
 def _samples(scenario: Scenario) -> str:
     told = scenario.algorithm.facts.tells_samples
     number = f"their number travels, for {told}" if told else "their number does not travel"
+    if not told and scenario.evaluation.by == "clients":
+        number = "their number travels only as the evaluation tells it"
     return f"{scenario.partition.whose}; {number}"
 
 

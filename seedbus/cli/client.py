@@ -76,7 +76,8 @@ class Consent:
         str,
         typer.Option(
             metavar="BYTES",
-            help="What to send and receive in a day, like 5MB; the heartbeats of a day take 1.3 MB; default: any.",
+            help="What this process may send and receive in a day, like 20MB, of which heartbeats take 1.3 MB, or 3.8 "
+            "MB with keys; default: any.",
         ),
     ] = ""
     while_: Annotated[

@@ -58,7 +58,7 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "slopes of your loss along directions that follow from seeds",
             "neither masks nor noise prevent that",
             "none: the server sees each report of its own",
-            "their number does not travel",
+            "their number travels only as the evaluation tells it",
             "by all clients: yours measures the model",
             "learning_rate 0.05",
             "after 5 rounds",
@@ -76,6 +76,14 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"algorithm": {"name": "fednova", "epochs": 2, "weighting": "uniform"}},
         ["their number travels, for fednova counts the steps of its epochs"],
     ),
+    "feedsign": (
+        {"algorithm": {"name": "feedsign"}},
+        ["about 11 bytes in a round that asks you: signs of slopes of your loss"],
+    ),
+    "fedscalar": (
+        {"algorithm": {"name": "fedscalar"}},
+        ["projections, onto directions that follow from seeds, of how training on your samples moved the model"],
+    ),
     "masks and noise": (
         MASKED,
         [
@@ -86,6 +94,7 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "reports are clipped to 100,000 units, and your process adds its share of the noise",
             "ε ≤ 12.3 for δ = 1e-05",
             "by the server, on test samples; it asks nothing of you",
+            "their number does not travel",
         ],
     ),
 }

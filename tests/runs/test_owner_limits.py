@@ -218,7 +218,7 @@ def test_hours_may_pass_midnight(calendar: SimpleNamespace, hours: str, within: 
         ({"hours": "22"}, "--hours 22: expected two hours of a day, like 22-6"),
         ({"hours": "6-6"}, "--hours 6-6: expected two hours"),
         ({"hours": "24-6"}, "--hours 24-6: expected two hours"),
-        ({"bytes_a_day": "much"}, "--bytes-a-day much: expected bytes, like 5MB, at least 100,000"),
+        ({"bytes_a_day": "much"}, "--bytes-a-day much: expected bytes, like 20MB, at least 100,000"),
         ({"bytes_a_day": "99999"}, "--bytes-a-day 99999: expected bytes"),
         ({"command": "nothing-of-that-name now"}, "--while nothing-of-that-name now: there is no such program"),
         ({"command": "test 'x"}, "--while test 'x: it has no end (No closing quotation)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,18 @@ def absences(server: ServerThread) -> int:
     return sum(event == "gone" and LEFT in facts["why"] for event, facts in server.watcher.events)
 
 
+def has_closed(server: ServerThread, rounds: int) -> bool:
+    return server.watcher.rounds >= rounds
+
+
+def has_left(server: ServerThread, times: int) -> bool:
+    return absences(server) == times
+
+
+def has_joined(server: ServerThread, times: int) -> bool:
+    return server.watcher.joined >= times
+
+
 def twice_away(
     what: Scenario,
     folder: Path,
@@ -68,15 +81,15 @@ def twice_away(
         ]
         for count, round in enumerate(LEAVES, 1):
             gate.open_to(round)
-            wait_for(lambda least=round: server.watcher.rounds >= least)
+            wait_for(partial(has_closed, server, round))
             leave()
-            wait_for(lambda least=count: absences(server) == least)
+            wait_for(partial(has_left, server, count))
             if goes_on:
                 gate.open_to(round + goes_on)
-                wait_for(lambda least=round + goes_on: server.watcher.rounds >= least)
+                wait_for(partial(has_closed, server, round + goes_on))
             joined = server.watcher.joined
             come()
-            wait_for(lambda least=joined: server.watcher.joined > least)
+            wait_for(partial(has_joined, server, joined + 1))
         gate.open_to(2**32)
         results = server.results()
         for client in clients:

@@ -368,8 +368,8 @@ class User(NamedTuple):
                 f"cp -a /mnt/kernels/. '{kernels}' && chown -R {self.uid}:{self.uid} '{kernels}'",
             ]
         bare = f"setpriv --reuid {self.uid} --regid {self.uid} --clear-groups --inh-caps=-all --bounding-set=-all"
-        steps += ["umount /mnt 2>/dev/null; true", f'exec {bare} --no-new-privs "$@"']
-        return ["unshare", "--mount", "sh", "-c", " && ".join(steps[:-1]) + f"; {steps[-1]}", "sh"]
+        steps += ["{ umount /mnt 2>/dev/null || true; }", f'exec {bare} --no-new-privs "$@"']
+        return ["unshare", "--mount", "sh", "-c", " && ".join(steps), "sh"]
 
     def starts(self, *arguments: object) -> subprocess.Popen[str]:
         """Start a command of Seedbus as this user, in its folder."""

@@ -1,4 +1,5 @@
 """The server: the coordinator decides without awaits, the server carries it out.
 
-Doors: `collusion`, `coordinator`, `member_index`, `outages`, `round`, `run_spec`, `server`, `state`, `stopping`.
+Doors: `collusion`, `coordinator`, `member_index`, `outages`, `played`, `round`, `run_spec`, `server`,
+`state`, `stopping`.
 """

@@ -139,7 +139,7 @@ def test_a_mistake_in_keywords_is_one_sentence(changed: dict[str, Any], sentence
         ({"network": len, "data": len, "batch_size": 0}, r"task.batch_size: found 0; expected greater than or eq.* 1"),
         (
             {"network": len},
-            r"task: found only network; expected either `data`, or in Python `train` and `test`; for `partition: own` `own`",
+            r"task: found only network; expected either `data`, or in Python `train` and `test`; for .*",
         ),
     ],
 )

@@ -86,7 +86,7 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
     def _complete(self) -> TorchSettings:
         given = [each is not None for each in (self.data, self.own, self.train)]
         if sum(given) != 1 or (self.train is None) != (self.test is None):
-            raise ValueError("expected either `data`, or in Python `train` and `test`, or for `partition: own` `own`")
+            raise ValueError("expected either `data`, or in Python `train` and `test`; for `partition: own` `own`")
         if self.own is not None and self.labels is not None:
             raise ValueError("labels is for partitions of common samples, and own for owners' ones; leave one out")
         return self

@@ -20,6 +20,7 @@ from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible, Division, Partition
 from seedbus.models.text.shapes import is_size, whole
+from seedbus.models.text.stated import OWN
 from seedbus.models.text.task import PrecisionTask, folder_of, named_folders
 from seedbus.models.text.training import Full, Head, LayerNorm, Lora
 from seedbus.models.text.weights import Pretrained, inspect_pretrained, within_context
@@ -48,12 +49,11 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         description="how the model is loaded: by AutoModelForImageClassification, AutoModelForSequenceClassification "
         "or AutoModelForCausalLM"
     )
-    dataset: str | None = Field(
-        None,
+    dataset: str = Field(
         min_length=1,
         description="a folder (CSV, TSV, JSON, JSON lines, Parquet, images in folders of their classes, or what "
         "`save_to_disk` writes), beside the scenario's file or in a directory of SEEDBUS_DATA, or a name on the hub; "
-        "none: owners' folders, for `partition: own`",
+        "own: owners' folders, for `partition: own`",
     )
     configuration: str | None = Field(
         None,
@@ -75,20 +75,20 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
 
     @field_validator("dataset")
     @classmethod
-    def _resolve_data(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return folder_of(value, info)
+    def _resolve_data(cls, value: str, info: ValidationInfo) -> str:
+        return value if value == OWN else str(folder_of(value, info))
 
     @field_validator("configuration")
     @classmethod
     def _locate_configuration(cls, value: str | None, info: ValidationInfo) -> str | None:
         """Check that the folder in the data set's is inside the roots too, of a scenario that a server sent."""
-        if value is not None and (info.context or {}).get("roots") is not None and info.data.get("dataset") is not None:
+        if value is not None and (info.context or {}).get("roots") is not None and "dataset" in info.data:
             locate(os.path.join(info.data["dataset"], value), info.context)
         return value
 
     def named_files(self) -> list[Path]:
         """See `task.Task`."""
-        if self.dataset is None:
+        if self.has_stated:
             return super().named_files()
         own = None if os.path.isdir(os.path.expanduser(self.dataset)) else own_folder(self.dataset)
         return [*super().named_files(), *named_folders(self.dataset if own is None else str(own))]
@@ -99,23 +99,23 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         others |= {"columns.owner": self.columns.owner, "splits.validation": self.splits.validation}
         for field, value in others.items() if self.has_stated else ():
             if value is not None:
-                raise ValueError(f"{field} is of one data set, and dataset is missing; leave it out, or name a dataset")
+                raise ValueError(f"{field} is of one data set, and dataset: own are those of all owners; leave one out")
         return self
 
     @property
     def has_stated(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
         """Whether its rows stay with their owners."""
-        return self.dataset is None
+        return getattr(self, "dataset", None) == OWN  # it is missing where what a kind can do is listed
 
     @property
     def has_test_set(self) -> bool:  # type: ignore[override]  # a class variable of Task; here a field decides
         """Whether it has common rows."""
-        return self.dataset is not None
+        return not self.has_stated
 
     def capabilities(self) -> Iterator[Statement]:
         yield from super().capabilities()
         if self.has_stated:
-            yield RulesOut(Fact.COMMON, "names no dataset, so its owners have the samples")
+            yield RulesOut(Fact.COMMON, "leaves the rows with their owners", "dataset")
 
     def read_own(self, place: Path) -> list[Row]:
         """See `partitions.own.ReadsOwn`. Raises `DataError`."""
@@ -216,7 +216,7 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
 
     def read(self) -> tuple[list[Row], list[Row] | None, list[Row], list[str]]:
         """See `PretrainedTask`. Raises `DataError`."""
-        rows, people = self._rows(str(self.dataset))
+        rows, people = self._rows(self.dataset)
         return rows["train"], rows.get("validation"), rows["test"], people
 
     def _rows(self, name: str, *, is_own: bool = False) -> tuple[dict[str, list[Row]], list[str]]:

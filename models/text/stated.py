@@ -83,7 +83,7 @@ class StatedPrompt(StatedTexts, frozen=True):
     """Owners' texts, as a causal model is asked about them."""
 
     prompt: Text = Field(description="what is asked, with columns in braces")
-    answers: dict[Text, Text] = Field(min_length=2, max_length=100, description="for each class its answer")
+    answers: dict[Text, str] = Field(min_length=2, max_length=100, description="for each class its answer")
 
     @field_validator("prompt")
     @classmethod
@@ -102,6 +102,13 @@ class StatedPrompt(StatedTexts, frozen=True):
             raise ValueError("expected a column's name at least in braces, and nothing else in them")
         if value.endswith(" "):
             raise ValueError("it ends with a space, which belongs to the answer; expected none")
+        return value
+
+    @field_validator("answers")
+    @classmethod
+    def _check_answers(cls, value: dict[str, str]) -> dict[str, str]:
+        if not all(answer.strip() for answer in value.values()):
+            raise ValueError("an answer is empty; expected a word at least of each class")
         return value
 
     @property

@@ -43,7 +43,7 @@ class PretrainedTask(Task, frozen=True):
     evaluated: int = Field(1000, ge=1, description="most samples of a split that are evaluated; always the same ones")
 
     if TYPE_CHECKING:  # fields of the subclasses, which define what they accept
-        dataset: Any
+        dataset: str
         model: str
 
         @property
@@ -68,7 +68,7 @@ class PretrainedTask(Task, frozen=True):
     @property
     def draws(self) -> str:
         """The name that keys the draws of samples."""
-        return str(self.dataset)
+        return self.dataset
 
     def pretrained_size(self) -> int:
         """See `task.Task`. Raises `DataError`."""

@@ -43,6 +43,7 @@ def test_tasks_are_found_by_their_names() -> None:
         "image-folder",
         "language-model",
         "mnist",
+        "moments",
         "null",
         "quadratic",
         "sentence-encoder",

@@ -21,6 +21,7 @@ SMALLER: dict[str, dict[str, Any]] = {
     "cifar-100": {"model": "softmax"},
     "femnist": {"model": "softmax"},
     "image-folder": {"folder": "small-pictures", "owners": "small-pictures/owners.csv", "size": 8, "model": "softmax"},
+    "moments": {"columns": {"age": {"low": 0, "high": 120}}, "rows": 50},
     "table": {"file": "small-table/people.csv", "target": "city", "owner": "person", "hidden": [4]},
 }
 """Task name → fields that make the task cheap, and those that it must have."""

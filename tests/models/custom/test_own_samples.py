@@ -84,7 +84,7 @@ def test_a_data_set_that_does_not_fit_is_refused(text: str, sentence: str, tmp_p
 def test_own_is_in_the_place_of_data() -> None:
     load_plugin(WARDS)
     for change, sentence in (
-        ({"task": TASK | {"data": "wards:read"}}, "or for `partition: own` `own`"),
+        ({"task": TASK | {"data": "wards:read"}}, "for `partition: own` `own`"),
         ({"task": TASK | {"labels": "wards:read"}}, "labels is for partitions of common samples"),
         ({"partition": "iid"}, "and task.own: wards:read reads what owners have"),
     ):

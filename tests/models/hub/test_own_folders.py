@@ -19,7 +19,14 @@ pytestmark = pytest.mark.slow
 
 
 def fields(model: Path | str, head: str, columns: dict[str, str], **more: Any) -> dict[str, Any]:
-    task = {"name": "hugging-face", "model": str(model), "head": head, "columns": columns, "batch_size": 4}
+    task = {
+        "name": "hugging-face",
+        "model": str(model),
+        "head": head,
+        "dataset": "own",
+        "columns": columns,
+        "batch_size": 4,
+    }
     return own_scenario(task=task | more, participation={"clients": 2, "cohort": 2})
 
 
@@ -71,5 +78,5 @@ def test_what_is_of_one_data_set_is_refused_of_owners() -> None:
     for change, sentence in (({"shots": 4}, "shots is of one data set"), ({"revision": "a"}, "revision is of one")):
         with pytest.raises(ScenarioError, match=sentence):
             load(fields("bert", "sequence-classification", columns, **change))
-    with pytest.raises(ScenarioError, match="names no dataset, so its owners have the samples"):
+    with pytest.raises(ScenarioError, match=r"task\.dataset: own leaves the rows with their owners"):
         load(fields("bert", "sequence-classification", columns) | {"partition": "iid"})

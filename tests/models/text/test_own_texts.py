@@ -120,6 +120,7 @@ def test_a_file_that_does_not_fit_is_refused_with_its_line(name: str, text: str,
         ({"prompt": "{review was"}, "expected columns in braces, and {{ for a brace"),
         ({"prompt": "{review} was "}, "it ends with a space, which belongs to the answer"),
         ({"prompt": "{stars} was"}, "stars is the target and a column that is read"),
+        ({"answers": {"1": "no", "5": " "}}, "an answer is empty"),
         ({"answers": {"1": "no", "1.0": "yes"}}, "a class is there twice, perhaps in two spellings"),
     ],
 )

@@ -137,7 +137,10 @@ def test_a_mistake_in_keywords_is_one_sentence(changed: dict[str, Any], sentence
         ({}, r"task.network: found nothing; expected plugin:function that returns a new torch.nn.Module; .*"),
         ({"network": len, "data": len, "bach": 2}, r"task.bach: found no such field; expected one of name, batch_.*"),
         ({"network": len, "data": len, "batch_size": 0}, r"task.batch_size: found 0; expected greater than or eq.* 1"),
-        ({"network": len}, r"task: found only network; expected either `data`, or in Python `train` and `test`"),
+        (
+            {"network": len},
+            r"task: found only network; expected either `data`, or in Python `train` and `test`; for .*",
+        ),
     ],
 )
 def test_a_mistake_in_a_task_of_ones_own_is_one_sentence(fields: dict[str, Any], sentence: str) -> None:

@@ -20,7 +20,16 @@ import pandas as pd
 
 from seedbus.studies.study.intervals import AMOUNT, covering
 
-STUDIES = ("curvature_quadratic", "curvature_quadratic_wide", "curvature_digits", "curvature_fashion")
+STUDIES = (
+    "curvature_quadratic",
+    "curvature_quadratic_wide",
+    "curvature_digits",
+    "curvature_fashion",
+    "curvature_adaptive",
+    "curvature_dropout",
+)
+BESIDE = {"curvature_adaptive": "curvature_fashion"}
+"""A study → the one whose rows its own are compared with, which has the same data, seeds and rates."""
 KEPT, TRIALS = "curvature.csv", "curvature_trials.csv"
 ROUNDS, RATE = "rounds_to_target", "algorithm.learning_rate"
 CONTROLS = {
@@ -120,8 +129,10 @@ def main() -> None:
         parser.error("DOCS, or --keep STUDIES --write DOCS, is missing")
     for study, part in pd.read_csv(folder / TRIALS).groupby("study", sort=False):
         print(f"\n{study}, trials\n", *best(part), sep="\n")
-    for study, part in pd.read_csv(folder / KEPT).groupby("study", sort=False):
-        print(f"\n{study}\n", *table(part), sep="\n")
+    kept = pd.read_csv(folder / KEPT)
+    for study, part in kept.groupby("study", sort=False):
+        both = pd.concat([kept[kept["study"] == BESIDE.get(str(study))], part])
+        print(f"\n{study}\n", *table(both), sep="\n")
 
 
 if __name__ == "__main__":

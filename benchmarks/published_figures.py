@@ -98,6 +98,9 @@ PAPERS: Mapping[str, tuple[Published, ...]] = {
         Published("Figure 5", ("fedzo-figure-5", "fedzo-figure-5b")),
         Published("Table I", ("fedzo-table-1",), "ZONE-S and ZO-SGD"),
     ),
+    "On SmolLM2-135M": (
+        Published("DeComFL's Tables 2 and 6, HiSo's Table 2", ("smollm2-*",), "their numbers, which are of OPT"),
+    ),
     "Flower's niid_bench": (Published("the table, Fashion-MNIST", ("niid-bench-*",), "MNIST and CIFAR-10"),),
 }
 

@@ -5,7 +5,9 @@
 
 *Measured*: the processor time of all runs, from docs/claims.json. *Foreseen from FLOPs*: as `durations.py` does it,
 with its rates and assumptions: three forward passes for a gradient, evaluations of 10,000 samples, and no less on a GPU
-than the launches of all passes. What tuning and analyses would take is not counted, and none was run on a GPU.
+than the launches of all passes. Texts *without padding* take the seconds a pass of docs/language-models.md, and longer
+ones as many times more as they have FLOPs. What tuning and analyses would take is not counted, and none was run on a
+GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from claims import KEPT, digest, uncounted
-from durations import CPU, GPU, GPU_START_S, LAUNCH_S, OPT, RESNET, TOKENS, Network, about, power, show
+from durations import CPU, GPU, GPU_START_S, KNOWN, LAUNCH_S, OPT, RESNET, TOKENS, Network, about, power, show
 
 from seedbus.models.task import TASKS
 from seedbus.scenarios.schema.loading import studies
@@ -31,6 +33,8 @@ LIKE_ATTACKS = "figures/fedzo-figure-1b"
 """The measured study whose time for a forward pass the other attacks are taken to have."""
 LSTM = Network(80 * 2 * 4 * 256 * (8 + 256 + 256 + 256), 400)  # 80 symbols, two layers of 256
 EVALUATED = 10_000
+PACKED = {"full": 0.633, "lora": 0.633, "last-blocks": KNOWN["lm/smollm2"].a_pass}
+"""Processor seconds of a pass of 32 texts of SST-2 through SmolLM2-135M without padding, by `task.train`."""
 TRAINED = {"fashion-mnist": 60_000}
 """The training samples of tasks whose clients' steps are passes over what they hold."""
 
@@ -43,17 +47,19 @@ class Work(NamedTuple):
         drawn: coordinates of directions.
         passes: forward passes.
         launches: kernels that a GPU starts, about.
+        packed_s: processor seconds of passes without padding.
     """
 
     flops: float
     drawn: float
     passes: int
     launches: int
+    packed_s: float
 
 
 def work(plan: Plan) -> Work:
     """Add up what all runs of a study compute."""
-    flops, drawn, passes, launches = 0.0, 0.0, 0, 0
+    flops, drawn, passes, launches, packed_s = 0.0, 0.0, 0, 0, 0.0
     for cell in plan.cells:
         scenario: Any = cell.scenario
         rounds, task = scenario.stop.rounds, scenario.task
@@ -69,14 +75,25 @@ def work(plan: Plan) -> Work:
         launches += count * network.launches
         samples = count * task.batch_size + (rounds // scenario.evaluation.every + 1) * EVALUATED
         flops += network.flops * samples
+        packed_s += count * seconds_of(task)
     seeds = len(plan.study.seeds)
-    return Work(flops * seeds, drawn * seeds, passes * seeds, launches * seeds)
+    return Work(flops * seeds, drawn * seeds, passes * seeds, launches * seeds, packed_s * seeds)
+
+
+def seconds_of(task: Any) -> float:
+    """Return the processor seconds of a pass of a task whose texts have no padding; 0 for others."""
+    if getattr(task, "batching", "") != "packed":
+        return 0.0
+    usual = task.model_copy(update={"dataset": "sst2"}).pass_cost().flops
+    return float(PACKED[task.train.kind] * task.pass_cost().flops / usual)
 
 
 def network_of(task: Any) -> Network:
     """Return the cost of a task's forward pass."""
     if task.name == "language-model":
-        layers = OPT[task.model.rpartition("/")[2]]
+        layers = OPT.get(task.model.rpartition("/")[2])
+        if layers is None:
+            return Network(task.pass_cost().flops, 20 if task.train.kind == "last-blocks" else 600)
         return layers.network(TOKENS[task.dataset])
     if task.name == "shakespeare":
         return LSTM
@@ -111,6 +128,8 @@ def lines(name: str) -> list[str]:
         a_pass = kept[LIKE_ATTACKS]["cpu_s"] / work(plan_of(LIKE_ATTACKS)).passes
         found = "foreseen from the passes of fedzo-figure-1b, one core of an Intel Xeon"
         here = f"{about(done.passes * a_pass)}, {found}; not run"
+    elif done.packed_s:
+        here = f"{about(done.packed_s)}, foreseen from seconds a pass without padding, one core of an AMD EPYC; not run"
     else:
         seconds = done.flops / CPU.flops + done.drawn / CPU.coordinates
         found = f"foreseen from FLOPs ({power(done.flops)} at 80 GFLOP/s, one core of an AMD EPYC)"

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -124,16 +124,15 @@ def alike(model: Model) -> dict[str, float]:
 
 def errors(run: Subject, model: Model, scale: float) -> dict[str, float]:
     """Return the errors of differences along z = u/√(scale·H) against forward mode, over the scalars' own size."""
-    replica = model.replayed.replica
+    replica, own = model.replayed.replica, cast(Any, run.algorithm)
     replica.fields["hessian"] *= np.float32(scale)
     found: dict[str, Any] = {}
     for estimator in ("forward-mode", "forward", "central"):
-        algorithm: Any = run.algorithm.model_copy(update={"estimator": estimator, "local_steps": 1})
+        algorithm = own.model_copy(update={"estimator": estimator, "local_steps": 1})
         plan = algorithm.plan(model.round, replica.version, 7)
         reports = [algorithm.local(replica, None, plan, run.problem.objective(client, 0))[0] for client in range(5)]
         found[estimator] = np.concatenate(reports).astype(np.float64)
-    smoothing = float(run.algorithm.smoothing)  # type: ignore[union-attr]
-    length = smoothing / np.sqrt(float(replica.fields["hessian"].mean()))
+    length = float(own.smoothing) / np.sqrt(float(replica.fields["hessian"].mean()))
     replica.fields["hessian"] /= np.float32(scale)
     exact = found.pop("forward-mode")
     size = float(np.linalg.norm(exact))
@@ -179,8 +178,9 @@ def tables(kept: pd.DataFrame) -> Iterator[str]:
     hessian, smoothing, seconds = (kept[kept["question"] == each] for each in ("hessian", "smoothing", "seconds"))
     names = [*hessian.dropna(axis="columns", how="all").columns[5:]]
     yield from ("", "| task | row | round | " + " | ".join(names) + " |", "|---|---|---:|" + "---:|" * len(names))
-    for (task, row, at), means in hessian.groupby(["task", "row", "at"], sort=False)[names].mean().iterrows():
-        yield f"| {task} | {row} | {at:.0f} | " + " | ".join(f"{each:.3g}" for each in means) + " |"
+    means: Any = hessian.groupby(["task", "row", "at"], sort=False)[names].mean()
+    for (task, row, at), its in means.iterrows():
+        yield f"| {task} | {row} | {at:.0f} | " + " | ".join(f"{each:.3g}" for each in its) + " |"
     yield from ("", "| task | H times | μ ÷ √H | forward | central |", "|---|---:|---:|---:|---:|")
     for (task, at), its in smoothing.groupby(["task", "at"], sort=False):
         length, forward, central = its[["μ ÷ √H", "forward", "central"]].mean()
@@ -190,7 +190,7 @@ def tables(kept: pd.DataFrame) -> Iterator[str]:
         by_turn = its.pivot(index="seed", columns="row", values="ms")
         for row in ROWS:
             mean, low, high = covering((by_turn[row] / by_turn[ROWS[0]]).tolist(), within=AMOUNT)
-            yield f"| {task} | {row} | {by_turn[row].min():.1f} | {mean:.2f} [{low:.2f}, {high:.2f}] |"
+            yield f"| {task!s} | {row} | {by_turn[row].min():.1f} | {mean:.2f} [{low:.2f}, {high:.2f}] |"
 
 
 def main() -> None:

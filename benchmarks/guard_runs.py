@@ -487,14 +487,24 @@ def plugged_in(file: Path, folder: Path) -> None:
 
 
 def studied(file: Path, folder: Path) -> Document:
-    """Make a study of the scenario; return the digest of its table without wall times, and its columns."""
+    """Make a study of the scenario; return the digest of its table without wall times, and its columns.
+
+    Twelve digits of a number are compared: the last ones of intervals are the processor's.
+    """
     base = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({"name": "guard", "base": base} | STUDY), encoding="utf-8")
     printed = _finish(_command("study", file, "--out", str(folder), "--format", "csv"))
     rows = list(csv.DictReader(printed.decode().splitlines()))
-    timeless = [{name: cell for name, cell in row.items() if not name.startswith("wall_s")} for row in rows]
+    timeless = [{name: _rounded(cell) for name, cell in row.items() if not name.startswith("wall_s")} for row in rows]
     digest = hashlib.sha256(json.dumps(timeless).encode()).hexdigest()
     return {"losses": "numpy", "csv": digest[:16], "rows": len(rows), "columns": list(rows[0])}
+
+
+def _rounded(cell: str) -> str:
+    try:
+        return f"{float(cell):.12g}"
+    except ValueError:
+        return cell
 
 
 def keys(file: Path, folder: Path) -> Document:

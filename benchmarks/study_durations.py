@@ -85,7 +85,7 @@ def seconds_of(task: Any) -> float:
     if getattr(task, "batching", "") != "packed":
         return 0.0
     usual = task.model_copy(update={"dataset": "sst2"}).pass_cost().flops
-    return PACKED[task.train.kind] * task.pass_cost().flops / usual
+    return float(PACKED[task.train.kind] * task.pass_cost().flops / usual)
 
 
 def network_of(task: Any) -> Network:

@@ -35,6 +35,7 @@ BROUGHT_BY = {
     "huggingface_hub": "transformers",
     "llvmlite": "numba",
     "pydantic_core": "pydantic",
+    "tokenizers": "transformers",
     "typing_extensions": "pydantic",
 }
 

@@ -1,6 +1,6 @@
 """Mean and deviation of numbers that their owners keep: a run of one round, whose result a `table` task then states.
 
-See `tables/moments.py` for what travels. With `secure_aggregation` the server sees the sum of all owners alone.
+See `tables/moments.py` for what travels. Where reports are masked, the server sees the sum of all owners alone.
 """
 
 from __future__ import annotations

@@ -62,9 +62,3 @@ def test_a_study_says_what_it_lacks_before_its_first_run(seedbus: Command) -> No
     answer = seedbus("study", "some.yaml")
     assert answer.code == Exit.USAGE and answer.err == f"seedbus: seedbus study: {lacks('matplotlib')}\n"
     assert not Path("studies").exists()
-
-
-def test_a_launcher_says_what_it_lacks(seedbus: Command) -> None:
-    Path("small.yaml").write_text(dump(RUN))
-    answer = seedbus("run", "small.yaml", "--workers", "1", "--launcher", "ray")
-    assert answer.code == Exit.USAGE and answer.err == f"seedbus: --launcher ray: {lacks('ray')}\n"

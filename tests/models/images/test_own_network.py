@@ -49,7 +49,16 @@ def small() -> nn.Module:
 
 def test_every_task_with_networks_of_ours_takes_one_of_the_users() -> None:
     assert set(KINDS) - OWN_NETWORKS == {
-        *("blackbox-attack", "hugging-face", "language-model", "null", "quadratic", "sentence-encoder", "torch")
+        *(
+            "blackbox-attack",
+            "hugging-face",
+            "language-model",
+            "moments",
+            "null",
+            "quadratic",
+            "sentence-encoder",
+            "torch",
+        )
     }
 
 

@@ -66,7 +66,7 @@ def test_a_launcher_whose_package_is_missing_says_what_to_install(
     launcher = {"submitit": "slurm"}.get(name, name)
     said = seedbus("run", "quickstart", "--launcher", launcher)
     assert said.code == Exit.USAGE
-    assert f"--launcher {launcher}: {name.title() if name == 'ray' else name} is not installed" in said.err
+    assert f"--launcher {launcher}: {name} is not installed" in said.err
     assert 'pip install "seedbus[cluster]"' in said.err
 
 

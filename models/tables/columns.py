@@ -241,9 +241,9 @@ class TableFile:
             raise DataError(self.path, f"{len(names):,} columns", f"at most {_MOST_COLUMNS:,}")
         unique = [str(number) for number in range(len(names))]
         try:
-            with self._opened() as file:
+            with self._source() as source:
                 table = arrow.read_csv(
-                    file,
+                    source,
                     arrow.ReadOptions(column_names=unique, skip_rows=line),
                     arrow.ParseOptions(delimiter=self._separator, newlines_in_values=True),
                     arrow.ConvertOptions(column_types=dict.fromkeys(unique, pyarrow.string())),
@@ -261,10 +261,21 @@ class TableFile:
                 expected = f"{len(names)}, as in the first line{self.separator_hint(names)}"
                 raise DataError(f"{self.path}, line {line}", found, expected)
 
-    def _opened(self) -> IO[bytes]:
+    def _source(self) -> pyarrow.NativeFile:
+        """Return the file for Arrow, whose threads may read on after an error: they must not call Python at its end."""
+        import pyarrow
+
+        if not self._is_packed():
+            return pyarrow.OSFile(str(self.path))
+        with self._opened() as file:
+            return pyarrow.BufferReader(file.read())
+
+    def _is_packed(self) -> bool:
         with self.path.open("rb") as file:
-            is_packed = file.read(2) == b"\x1f\x8b"
-        if not is_packed:
+            return file.read(2) == b"\x1f\x8b"
+
+    def _opened(self) -> IO[bytes]:
+        if not self._is_packed():
             return self.path.open("rb")
         most = most_unpacked(self.path)
         return io.BufferedReader(Limited(gzip.open(self.path), most, too_large(most)))

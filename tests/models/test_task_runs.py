@@ -11,6 +11,7 @@ from task_contract import skip_without_packages
 from worlds import scenario
 
 from seedbus.models.task import TASKS
+from seedbus.models.tasks.moments import Moments
 from seedbus.models.tasks.torch_task import TorchTask
 from seedbus.models.text.task import PretrainedTask
 from seedbus.scenarios.running.run import run
@@ -31,8 +32,9 @@ def world(name: str, kind: Any) -> Any:
     )
 
 
-# text tasks need pretrained weights, and the user's own task needs code; separate tests train them
-KINDS = {name: kind for name, kind in TASKS.all().items() if not issubclass(kind, PretrainedTask | TorchTask)}
+# text tasks need pretrained weights, the user's own task code, and moments the files of owners; separate tests run them
+APART = PretrainedTask | TorchTask | Moments
+KINDS = {name: kind for name, kind in TASKS.all().items() if not issubclass(kind, APART)}
 
 
 @pytest.mark.slow

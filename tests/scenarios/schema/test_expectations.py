@@ -190,11 +190,15 @@ def test_the_reasons_that_may_be_expected_are_those_that_there_are() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                place = {"ReportRefused": 0, "NoSnapshot": 0, "BadSnapshot": 0, "refused": 1}.get(called)
+                place = {"ReportRefused": 0, "LagsTooFar": 0, "BadSnapshot": 0, "refused": 1}.get(called)
                 words = [each.value for each in node.args[place : (place or 0) + 1] if isinstance(each, ast.Constant)]
                 reasons |= {str(word) for word in words if place is not None}
             elif isinstance(node, ast.Return) and path.name == "admission.py" and isinstance(node.value, ast.Tuple):
                 reasons |= {str(each.value) for each in node.value.elts[:1] if isinstance(each, ast.Constant)}
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+                names = getattr(node.targets[0], "elts", [node.targets[0]])
+                if getattr(names[0], "id", "") == "reason" and isinstance(node.value.elts[0], ast.Constant):
+                    reasons.add(str(node.value.elts[0].value))
     assert reasons == set(Reason)
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from seedbus.models.generators import generator
 from seedbus.models.hub.rows import Columns, Row
+from seedbus.models.partitions.own import SPECIMENS
 
-SPECIMENS = 64
-"""How many rows that are nobody's are tried, at least: there is one of each class."""
 _SIDE = 32  # pixels
 _TEXT = "the {number} best of all, a great journey; or the worst, as they say"
 

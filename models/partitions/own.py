@@ -21,6 +21,9 @@ from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.partition import Indices, Partition
 
+SPECIMENS = 64
+"""How many samples that are nobody's are tried and proven, at least: there is one of each class."""
+
 
 class OwnData(NamedTuple):
     """What a process has been given of the owners' data.

@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.generators import generator
+from seedbus.models.partitions.own import SPECIMENS
 from seedbus.models.preprocessing import Column, Numbers, Texts
 from seedbus.models.tables.columns import Kind, TableFile, Values
 from seedbus.models.tables.encoding import Facts, encoded
 from seedbus.models.tables.settings import TableSettings
 from seedbus.models.tables.stated_columns import Stated, StatedNumbers
-
-SPECIMENS = 64
-"""How many rows that are nobody's are tried and proven, at least: there is one of each class."""
 
 
 def stated_facts(task: TableSettings) -> Facts:

@@ -25,6 +25,7 @@ from seedbus.models.images.folder import LEAST_SIZE, MODELS, Folder, classes_in,
 from seedbus.models.images.task import ImageTask
 from seedbus.models.own_code.named import function_or
 from seedbus.models.partition import Division, Partition
+from seedbus.models.partitions.own import SPECIMENS
 from seedbus.models.spelling import spelled_alike
 from seedbus.models.tables.owners import owners_of
 from seedbus.models.task import Problem
@@ -32,8 +33,6 @@ from seedbus.models.task import Problem
 if TYPE_CHECKING:
     from torch import nn
 
-SPECIMENS = 64
-"""How many images that are nobody's are tried and proven, at least: there is one of each class."""
 STATED_MEAN, STATED_DEVIATION = 0.5, 0.25
 """Of pixels from 0 to 1 that owners have, in the place of what nobody may measure."""
 ClassName = Annotated[str, Field(pattern=r"^[^./\\]", max_length=255)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
@@ -23,14 +24,13 @@ from seedbus.bounded import LARGEST_TEXT, read_text
 from seedbus.models.data.roots import find, public_or_none
 from seedbus.models.data.untrusted import csv_rows, parse_json, regular
 from seedbus.models.errors import DataError
+from seedbus.models.partitions.own import SPECIMENS
 from seedbus.models.preprocessing import as_text
 from seedbus.models.spelling import value_of
 from seedbus.models.text.files import Sample
 from seedbus.models.text.prompts import Prompt
 from seedbus.settings import Settings
 
-SPECIMENS = 64
-"""How many samples that are nobody's are tried, at least: there is one of each class."""
 OWN = "own"
 """The data set of a task whose samples stay with their owners."""
 _NOBODYS = "the {number} best of all, a great journey; or the worst, for {column}"
@@ -39,7 +39,7 @@ _SHOWN = 60  # characters of a cell in a sentence
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-class StatedTexts(Settings, frozen=True):
+class StatedTexts(Settings, ABC, frozen=True):
     """What all owners' texts have in common."""
 
     target: Text = Field(description="the column with the class")
@@ -49,14 +49,14 @@ class StatedTexts(Settings, frozen=True):
     )
 
     @property
+    @abstractmethod
     def shown(self) -> tuple[str, ...]:
         """The columns that a model reads."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def labels(self) -> tuple[str, ...]:
         """The texts of classes 0, 1, … in a file."""
-        raise NotImplementedError
 
     @field_validator("test_file")
     @classmethod

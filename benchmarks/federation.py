@@ -18,30 +18,25 @@ Linux; needs root, and the right to make namespaces: else it says what is missin
 from __future__ import annotations
 
 import argparse
-import csv
-import ctypes
 import itertools
 import json
 import os
 import shutil
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-import numpy as np
+from federation_capture import Capture, Flow, Lost
+from federation_cases import OWNERS, Case, image_case, searched, table_case
 from namespaces import Machine, Machines, Refused
-from numpy.typing import NDArray
 from processes import kill
 
 from seedbus.algorithms import directions
@@ -49,280 +44,15 @@ from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, write_table
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.yaml_text import dump
 
-OWNERS = ("north", "east", "west")
 FIRST_UID = 61_000  # of the server; the owners' follow it. No account has them on a usual machine
 PORT, LEAK_PORT = 5555, 5556
 HANGS_S = 240.0
-_NEWNET, _ALL_PACKETS, _PACKET, _STATISTICS, _FORCED_BUFFER = 0x40000000, 0x0003, 263, 6, 33
 _SIGKILL = 9
-_LEAST_DISTINCT = 5  # bytes of eight: fewer would be found by chance, such as the zeros of a number like 13.0
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Failed(Exception):
     """The federation did not do what it is to show; the sentence says what."""
-
-
-# -- data
-
-
-class Share(NamedTuple):
-    """What one owner has.
-
-    Attributes:
-        what: it in words, for the table.
-        secrets: what must not leave it, as bytes → what these are.
-    """
-
-    what: str
-    secrets: dict[bytes, str]
-
-
-class Case(NamedTuple):
-    """A scenario and its data.
-
-    Attributes:
-        name: what it is called.
-        scenario: its fields, but for the number of rounds.
-        rounds: how many rounds it has.
-        own: the name of each owner's file or folder, in its own folder.
-        divide: writes that of each owner, and returns what it has.
-    """
-
-    name: str
-    scenario: dict[str, Any]
-    rounds: int
-    own: str
-    divide: Callable[[Sequence[Path]], list[Share]]
-
-
-def table_case() -> Case:
-    """Return the table; what the scenario states of its columns is rounded to one digit."""
-    from sklearn.datasets import load_breast_cancer
-
-    found = load_breast_cancer()
-    names = [str(name).replace(" ", "_") for name in found.feature_names]
-    means, deviations = (
-        [float(f"{value:.1g}") for value in each] for each in (found.data.mean(axis=0), found.data.std(axis=0))
-    )
-    labels = [str(name) for name in found.target_names]
-    columns: dict[str, Any] = {
-        name: {"mean": mean, "deviation": deviation}
-        for name, mean, deviation in zip(names, means, deviations, strict=True)
-    }
-    task = {"name": "table", "target": "diagnosis", "columns": columns | {"diagnosis": labels}, "hidden": [32]}
-
-    def divide(places: Sequence[Path]) -> list[Share]:
-        shares = []
-        for number, place in enumerate(places):
-            rows, classes = found.data[number :: len(places)], found.target[number :: len(places)]
-            with place.open("w", newline="") as file:
-                lines = csv.writer(file)
-                lines.writerow([*names, "diagnosis"])
-                lines.writerows([*row.tolist(), labels[label]] for row, label in zip(rows, classes, strict=True))
-            secrets = {place.name.encode(): "the name of a file"} | _of_labels(labels, classes)
-            for row in rows:
-                secrets |= _of_row(row, (row - means) / deviations)
-            shares.append(Share(f"{len(rows)} rows", secrets))
-        return shares
-
-    return Case(
-        "breast-cancer",
-        _fields(task, "breast-cancer", {"learning_rate": 0.05, "perturbations": 5}),
-        150,
-        "ward-of-patients.csv",
-        divide,
-    )
-
-
-def image_case() -> Case:
-    """Return the images, which have the size that they are learnt in."""
-    from PIL import Image
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    labels = [f"numeral-{name}" for name in "zero one two three four five six seven eight nine".split()]
-    pixels = (found.images * (255 / 16)).round().astype(np.uint8)
-    size = pixels.shape[1]
-    task = {"name": "image-folder", "classes": labels, "size": size, "colours": "grey", "model": "mnist-cnn"}
-
-    def divide(places: Sequence[Path]) -> list[Share]:
-        shares = []
-        for number, place in enumerate(places):
-            mine, classes = pixels[number :: len(places)], found.target[number :: len(places)]
-            secrets = {place.name.encode(): "the name of a folder"} | _of_labels(labels, classes)
-            for index, (image, label) in enumerate(zip(mine, classes, strict=True)):
-                path = place / labels[label] / f"scan-{OWNERS[number]}-{index}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(image).save(path)
-                secrets |= {path.name.encode(): "the name of a file"} | _of_image(image, path.read_bytes())
-            shares.append(Share(f"{len(mine)} images", secrets))
-        return shares
-
-    return Case(
-        "digits",
-        _fields(task, "digits", {"learning_rate": 0.005, "perturbations": 10, "local_steps": 4}),
-        40,
-        "scans-of-patients",
-        divide,
-    )
-
-
-def _fields(task: dict[str, Any], name: str, algorithm: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "task": task,
-        "partition": "own",
-        "algorithm": {"name": "decomfl"} | algorithm,
-        "participation": {"clients": len(OWNERS), "cohort": len(OWNERS)},
-        "evaluation": {"by": "clients", "every": 10},
-    }
-
-
-# -- what a leak would look like
-
-
-def _of_labels(names: Sequence[str], classes: NDArray[Any]) -> dict[bytes, str]:
-    """Return class names, and an owner's labels in their order as the arrays that programs have of them."""
-    found = {name.encode(): "a label" for name in names}
-    for kind in (np.uint8, np.int64, np.float32):
-        found[classes[:32].astype(kind).tobytes()] = "labels"
-    return found
-
-
-def _of_row(raw: NDArray[Any], standardised: NDArray[Any]) -> dict[bytes, str]:
-    """Return the cells of a row as numbers of a file and of a network, and as decimal text."""
-    found: dict[bytes, str] = {}
-    for what, numbers in (("raw", raw), ("standardised", standardised)):
-        pairs = numbers.astype(np.float32)
-        found |= {pairs[at : at + 2].tobytes(): f"{what} numbers, float32" for at in range(len(pairs) - 1)}
-        found |= {np.float64(number).tobytes(): f"a {what} number, float64" for number in numbers}
-    texts = {repr(float(number)).encode(): "a number as text" for number in raw}
-    return {secret: what for secret, what in found.items() if _is_telling(secret)} | {
-        text: what for text, what in texts.items() if len(text) >= 6
-    }
-
-
-def _of_image(image: NDArray[Any], file: bytes) -> dict[bytes, str]:
-    """Return the part of an image that varies most, in the encodings of a network, and the middle of its file."""
-    found = {file[-36:-12]: "a part of an image's file"}
-    scaled = image.ravel() / 255.0
-    for what, values in (("pixels", image.ravel()), ("pixels / 255", scaled), ("normalised", (scaled - 0.5) / 0.25)):
-        kinds = (np.uint8,) if what == "pixels" else (np.float32, np.float64)
-        for kind in kinds:
-            encoded = values.astype(kind).tobytes()
-            step = np.dtype(kind).itemsize
-            starts = range(0, len(encoded) - 15, step)
-            best = max(starts, key=lambda at, encoded=encoded: len(set(encoded[at : at + 8])))  # type: ignore[misc]
-            found[encoded[best : best + 16]] = f"{what}, {np.dtype(kind).name}"
-    return {secret: what for secret, what in found.items() if _is_telling(secret)}
-
-
-def _is_telling(secret: bytes) -> bool:
-    return len(set(secret[:8])) >= _LEAST_DISTINCT
-
-
-def searched(stream: bytes, secrets: dict[bytes, str]) -> dict[bytes, str]:
-    """Return which of the secrets, of four bytes at least each, are in a stream of bytes.
-
-    Their first bytes are compared with those at all places at once, as integers.
-    """
-    found: dict[bytes, str] = {}
-    by_length = defaultdict[int, dict[int, list[bytes]]](lambda: defaultdict(list))
-    for secret in secrets:
-        length = min(8, len(secret))
-        by_length[length][int.from_bytes(secret[:length], "little")].append(secret)
-    data = np.frombuffer(stream, np.uint8)
-    for length, starts in by_length.items():
-        windows = np.zeros(max(0, data.size - length + 1), np.uint64)
-        for place in range(length):
-            windows |= data[place : place + windows.size].astype(np.uint64) << np.uint64(8 * place)
-        for at in np.flatnonzero(np.isin(windows, np.array([*starts], np.uint64))).tolist():
-            for secret in starts[int(windows[at])]:
-                if stream.startswith(secret, at):
-                    found[secret] = secrets[secret]
-    return found
-
-
-# -- what passes the server's interface
-
-Flow = tuple[str, int, str, int]
-"""From address and port, to address and port."""
-
-
-class Capture:
-    """Keeps all IP packets that pass the interface of a machine, both ways, until it is closed."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._packets: list[bytes] = []
-        self._lost = 0
-        opened: list[socket.socket | OSError] = []
-        maker = threading.Thread(target=lambda: opened.append(_packet_socket(machine)))
-        maker.start()  # a thread of its own enters the namespace, and ends
-        maker.join()
-        if isinstance(opened[0], OSError):
-            raise Refused(f"a packet socket: {opened[0].strerror}")
-        self._socket = opened[0]
-        self._thread = threading.Thread(target=self._keep, daemon=True)
-        self._is_closing = False
-        self._thread.start()
-
-    def _keep(self) -> None:
-        while True:
-            try:
-                self._packets.append(self._socket.recv(2**16))
-            except TimeoutError:
-                if self._is_closing:
-                    return
-
-    def close(self) -> None:
-        """End it. Raises `Failed` if the kernel has lost packets, of which nobody can say what was in them."""
-        if self._is_closing:
-            return
-        self._is_closing = True
-        self._thread.join()
-        _, lost = struct.unpack("II", self._socket.getsockopt(_PACKET, _STATISTICS, 8))
-        self._socket.close()
-        if lost:
-            raise Failed(f"the capture has lost {lost} packets; expected none: run it again on a quieter machine")
-
-    def flows(self) -> dict[Flow, bytes]:
-        """Return the bytes of each direction of each TCP connection, in their order, each once."""
-        pieces = defaultdict[Flow, dict[int, bytes]](dict)
-        for packet in self._packets:
-            if packet[0] >> 4 != 4 or packet[9] != socket.IPPROTO_TCP:
-                continue
-            segment = packet[4 * (packet[0] & 15) : int.from_bytes(packet[2:4], "big")]
-            near, far, number = struct.unpack_from(">HHI", segment)
-            content = segment[4 * (segment[12] >> 4) :]
-            if content:
-                flow = (socket.inet_ntoa(packet[12:16]), near, socket.inet_ntoa(packet[16:20]), far)
-                known = pieces[flow]
-                known[number] = max(known.get(number, b""), content, key=len)
-        return {flow: _joined(found) for flow, found in pieces.items()}
-
-
-def _joined(pieces: dict[int, bytes]) -> bytes:
-    """Return the bytes of segments by sequence number; what is sent again overlaps what was sent before."""
-    whole, end = bytearray(), None
-    for number, content in sorted(pieces.items()):
-        fresh = content if end is None or number >= end else content[end - number :]
-        whole += fresh
-        end = number + len(content) if end is None else max(end, number + len(content))
-    return bytes(whole)
-
-
-def _packet_socket(machine: Machine) -> socket.socket | OSError:
-    try:
-        with open(machine.namespace) as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NEWNET):
-                return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL_PACKETS))
-        made.setsockopt(socket.SOL_SOCKET, _FORCED_BUFFER, 2**26)
-        made.settimeout(0.3)
-        return made
-    except OSError as error:
-        return error
 
 
 # -- users
@@ -686,7 +416,7 @@ def main() -> None:
     except Refused as refused:
         print(f"the federation needs network namespaces, and this kernel refuses: {refused}", file=sys.stderr)
         sys.exit(3)
-    except Failed as failed:
+    except (Failed, Lost) as failed:
         print(f"federation: {failed}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import federation
+import federation_capture
+import federation_cases
 import numpy as np
 import pytest
 from namespaces import Machines, Refused
@@ -28,23 +30,23 @@ def lacks() -> str:
 def test_a_search_finds_each_encoding_of_a_row_and_nothing_in_noise() -> None:
     draw = np.random.default_rng(5)
     row = draw.normal(100, 20, 30).round(3)
-    secrets = federation._of_row(row, (row - 100) / 20) | {b"ward": "the name of a file"}
+    secrets = federation_cases.of_row(row, (row - 100) / 20) | {b"ward": "the name of a file"}
     noise = draw.bytes(300_000)
-    assert federation.searched(noise, secrets) == {}
+    assert federation_cases.searched(noise, secrets) == {}
     for secret, what in secrets.items():
-        assert federation.searched(noise[:777] + secret + noise[777:2000], secrets).get(secret) == what
+        assert federation_cases.searched(noise[:777] + secret + noise[777:2000], secrets).get(secret) == what
 
 
 def test_the_bytes_of_segments_are_joined_in_their_order_and_once() -> None:
     pieces = {10: b"abc", 13: b"defg", 12: b"cd", 17: b"hi"}
-    assert federation._joined(pieces) == b"abcdefghi"
+    assert federation_capture.joined(pieces) == b"abcdefghi"
 
 
 @pytest.mark.slow
 def test_three_owners_and_a_server_are_killed_and_searched_and_end_with_the_digest_of_the_rehearsal() -> None:
     if why := lacks():
         pytest.skip(why)
-    command = [sys.executable, "-P", str(PROGRAM), "--only", "breast-cancer", "--rounds", "12"]
+    command = [sys.executable, str(PROGRAM), "--only", "breast-cancer", "--rounds", "12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "9 looks into another's folder are refused" in done.stdout

@@ -44,7 +44,7 @@ test: install
 	$(BIN)/pytest $(PARALLEL)
 
 slow: install
-	$(BIN)/pytest -m "slow and not soak" $(if $(PART),--part $(PART)) $(PARALLEL) --durations 15
+	$(BIN)/pytest -m "slow and not soak" $(PARALLEL) --durations 15
 
 # what the quick tests reach, by room; a test that the tracing disturbs is no fault here, for `make test` has run it, and
 # after the crash of a process pytest-xdist may wait for ever

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import os
 import signal
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,22 +70,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the sentences of tests/mistakes anew, for git diff")
-    parser.addoption("--part", metavar="K/N", type=_part, help="of the slow cases run the K-th of N parts, from 0")
     parser.addoption(
         "--exact", action="store_true", help="pages were printed on a processor like this: only times may differ"
     )
 
 
-def _part(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no part; it is K/N with K < N, as 0/3")
-    return int(number), int(count)
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects slow tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Apply `@pytest.mark.few(count, slow=…)`, `TIMEOUTS_S` and `--part`.
+    """Apply `@pytest.mark.few(count, slow=…)` and `TIMEOUTS_S`.
 
     Of a test's cases that are not in the soak suite, `count`, spread evenly, are not slow. Of the others so many as
     `slow` says, spread evenly too, are; the rest is in the soak suite. Without `slow` all of them are slow.
@@ -107,16 +97,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         longest = next((seconds for mark, seconds in TIMEOUTS_S.items() if item.get_closest_marker(mark)), None)
         if longest is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(longest))
-    if (part := config.getoption("part")) is not None:
-        number, count = part
-        others = [each for each in items if each.get_closest_marker("slow") and _drawn(each, count) != number]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [each for each in items if each not in set(others)]
-
-
-def _drawn(item: pytest.Item, parts: int) -> int:
-    """Return the part that a case belongs to. What it is called decides, so no other case moves when one is added."""
-    return zlib.crc32(item.nodeid.encode()) % parts
 
 
 def _without_spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:

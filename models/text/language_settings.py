@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from seedbus.models.errors import DataError
 from seedbus.models.task import PassCost
-from seedbus.models.text.cost import TEXTS, pass_flops
+from seedbus.models.text.cost import PACKED, TEXTS, pass_flops
 from seedbus.models.text.prompts import PROMPTS, Prompt
 from seedbus.models.text.shapes import is_size
 from seedbus.models.text.stated import StatedPrompt
@@ -87,7 +88,8 @@ class LanguageModelSettings(PrecisionTask, TextTask, frozen=True):
             return None
         pretrained, texts = inspect_pretrained(self.model), TEXTS[self.dataset]
         computed = self.train.computed(pretrained.shapes) if self.train.kind == "last-blocks" else pretrained.shapes
-        each = pass_flops(computed, pretrained.config, min(texts.tokens, self.max_length or texts.tokens))
+        tokens = min(texts.tokens, self.max_length or texts.tokens)
+        each = pass_flops(computed, pretrained.config, ceil(PACKED * tokens) if self.batching == "packed" else tokens)
         answers = self.classes or 1
         token = 0.0 if self.classes else pass_flops(pretrained.shapes, pretrained.config, 1)
         trained = each * (answers if self.loss == "options" else 1)

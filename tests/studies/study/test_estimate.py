@@ -181,10 +181,15 @@ class Idle:
             yield SimpleNamespace(job=job, failure=None, facts={"flops": 1e9, "alone": 1e6, "coordinates": 1e8})
 
 
-@pytest.mark.parametrize("dataset", ["sst2", "squad"])
-def test_a_language_model_is_estimated_from_its_shapes_with_evaluations_and_instruments(dataset: str) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "batching", "tokens"), [("sst2", "padded", 45), ("sst2", "packed", 18), ("squad", "padded", 420)]
+)
+def test_a_language_model_is_estimated_from_its_shapes_with_evaluations_and_instruments(
+    dataset: str, batching: str, tokens: int
+) -> None:
     rounds, clients, perturbations, batch, every = 100, 2, 5, 16, 10
     task = {"name": "language-model", "model": "facebook/opt-1.3b", "dataset": dataset, "batch_size": batch}
+    task |= {"batching": batching}
     run = scenario(
         task=task | {"answer_tokens": 8},
         algorithm={"name": "decomfl", "perturbations": perturbations},
@@ -194,7 +199,7 @@ def test_a_language_model_is_estimated_from_its_shapes_with_evaluations_and_inst
     )
     pool: Any = Idle()
     plain, most = estimate([Wanted(run)], [Wanted(run, ["train", "fairness:accuracy"])], pool, lambda done: None)
-    tokens, answers, tested = {"sst2": (45, 2, 872), "squad": (420, 1, 1000)}[dataset]
+    answers, tested = {"sst2": (2, 872), "squad": (1, 1000)}[dataset]
     layers = 24 * 12 * 2048**2
     each = (2 * layers * tokens + 4 * 24 * 2048 * tokens**2) / 1e9  # seconds
     drawn = perturbations * run.dimension / 1e8

@@ -6,10 +6,12 @@ on which other clients take part, on their order, or on the process.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.models.generators import generator
+from seedbus.models.generators import brief
 
 MICRO_BATCH = (
     "most samples of a forward pass: losses of a larger batch's parts are added in their order; none: all at once"
@@ -42,8 +44,12 @@ def batch_of_pass(
         step: the local step, from 0.
     """
     number, place = divmod(step, batches_per_pass(samples, size))
-    order = generator("pass", seed, client, round, number).permutation(samples.size)
-    return samples[order[place * size : (place + 1) * size]]
+    return samples[_order(samples.size, seed, client, round, number)[place * size : (place + 1) * size]]
+
+
+@lru_cache(maxsize=64)  # clients whose steps take turns
+def _order(count: int, seed: int, client: int, round: int, number: int) -> NDArray[np.int64]:
+    return brief("pass", seed, client, round, number).permutation(count)
 
 
 def batch(samples: NDArray[np.int64], size: int, *, seed: int, client: int, round: int, step: int) -> NDArray[np.int64]:
@@ -53,4 +59,4 @@ def batch(samples: NDArray[np.int64], size: int, *, seed: int, client: int, roun
     """
     if samples.size <= size:
         return samples
-    return generator("batch", seed, client, round, step).choice(samples, size, replace=False)
+    return brief("batch", seed, client, round, step).choice(samples, size, replace=False)

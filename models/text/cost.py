@@ -41,7 +41,7 @@ TEXTS = {
 }
 """By the name of the data set."""
 PACKED = 0.4
-"""Tokens of a text as a share of `Texts.tokens`, where there is no padding: 0.36 of SST-2 and 0.41 of RTE, counted so."""
+"""Tokens of a text as a share of `Texts.tokens`, where there is no padding: 0.36 of SST-2 and 0.41 of RTE."""
 
 
 def pass_flops(shapes: Shapes, config: Mapping[str, Any], tokens: int) -> float:

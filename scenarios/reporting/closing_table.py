@@ -15,6 +15,7 @@ from rich.table import Table
 
 from seedbus.agents.extensions import SEEDED_NOISE
 from seedbus.bus.text import counted
+from seedbus.scenarios.extras import missing
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.client_names import with_names
 from seedbus.scenarios.reporting.looks import number_text
@@ -286,8 +287,13 @@ def _end(summary: Summary) -> Rows:
         *([("transport adds", f"{readable(on_wire)} of framing, greetings and heartbeats")] if on_wire else []),
         ("time", f"{summary['simulated_s']:,.1f} s {clock}, {summary['wall_s']:,.1f} s real{since}"),
         ("final digest", summary["digest"]),
-        ("run folder", f"{summary['run']} (plots: report.html)"),
+        ("run folder", f"{summary['run']} ({_page()})"),
     ]
+
+
+def _page() -> str:
+    lacks = missing("plotly")
+    return f"no report.html: {lacks}" if lacks else "plots: report.html"
 
 
 def _metric(name: str, value: float | None) -> str:

@@ -15,6 +15,7 @@ from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES, Columns
 from seedbus.scenarios.errors import resuming
+from seedbus.scenarios.extras import missing
 from seedbus.scenarios.reporting.accounting import account, verified
 from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored
@@ -67,7 +68,7 @@ def report(
         journal: the run's rounds and evaluations.
         outcome: how the run ended.
         process: what only this process knows.
-        has_page: whether the page is written.
+        has_page: whether the page is written, if plotly is installed, which draws its plots.
         client_names: the names of clients 0, 1, …; none if they have no names.
 
     Raises:
@@ -85,7 +86,7 @@ def report(
         "processor": processor(),
     }
     with writable(folder):
-        if has_page:
+        if has_page and missing("plotly") is None:
             write(folder / PAGE, page(Finished.found(scenario, summary, *found[1:], kept(folder))))
         text = _text(summary)
         keep(folder, journal, summary, text)

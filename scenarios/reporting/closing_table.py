@@ -141,7 +141,7 @@ def _clients(summary: Summary) -> Rows:
     middle = number_text(heard["median"])
     commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per {_member(summary)}, median {middle}"
     if heard.get("none"):
-        commits += f"; none of {heard['none']:,}"
+        commits += f"; none from {counted(heard['none'], _member(summary))}"
     if _is_between(summary):
         return [("rounds with commits", commits), ("lacking when it closed", lacked)]
     rows = [
@@ -213,7 +213,7 @@ def _catch_up(traffic: Summary) -> Rows:
     spread = f"{readable(each['median'])} median, {readable(each['p95'])} at 95%, {readable(each['max'])} at most"
     replayed = "" if traffic["replayed"] is None else f"; {counted(traffic['replayed'], 'commit')} replayed"
     again = f", {repeated:,} sent again" if replayed and (repeated := traffic.get("repeated", 0)) else ""
-    return [*rows, ("… per client", spread + replayed + again)]
+    return [*rows, ("… sent per client", spread + replayed + again)]
 
 
 def _conventions(summary: Summary) -> Rows:

@@ -121,7 +121,7 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
     wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)
     first.send_signal(signal.SIGTERM)
     _, said = first.communicate()
-    assert first.returncode == 130 and "every closed round is kept" in said, said
+    assert first.returncode == 143 and "every closed round is kept" in said, said
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     second = job()
     _, said = second.communicate()

@@ -14,7 +14,6 @@ from seedbus.agents.launcher import Outcome
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES, Columns
-from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.extras import missing
 from seedbus.scenarios.reporting.accounting import account, verified
 from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
@@ -28,7 +27,7 @@ from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.run_facts import processor, versions
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, clients_table, describe, replay_time
-from seedbus.scenarios.run_folder import RESULTS, device_of, writable
+from seedbus.scenarios.run_folder import RESULTS, device_of, resuming, writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version

@@ -29,7 +29,20 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"cluster", "digits", "flwr", "gpu", "hub", "images", "pages", "privacy", "quantized", "secure", "study", "track"}
+EXTRAS = {
+    "cluster",
+    "digits",
+    "flwr",
+    "gpu",
+    "hub",
+    "images",
+    "pages",
+    "privacy",
+    "quantized",
+    "secure",
+    "study",
+    "track",
+}
 READ = {"plotly", "scikit-learn"}  # files of theirs are read, and nothing of them is imported
 BROUGHT_BY = {
     "google": "wandb",  # protobuf

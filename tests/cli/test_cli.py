@@ -9,7 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -253,6 +255,29 @@ def test_the_reference_shows_every_option_of_every_command(
         return set(re.findall(r"(?<!\S)-{1,2}[a-z][a-z-]*", text))
 
     assert options(shown) == options(said.out) >= {"--help"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("within", "options", "priority"),
+    [([], [], 10), ([], ["--nice", "0"], 0), (["nice", "-n", "15"], [], 15), ([], ["--parent-pipe"], 0)],
+    ids=["by default", "refused", "lower already", "a server's own worker"],
+)
+def test_a_client_lets_the_owners_other_programs_go_first(within: list[str], options: list[str], priority: int) -> None:
+    command = [*within, sys.executable, "-m", "seedbus", "client", "--connect", "tcp://127.0.0.1:9", "--patience", "2"]
+    if os.nice(0):
+        pytest.skip("the tests have a low priority themselves")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    found = set()
+    with subprocess.Popen([*command, *options], **pipes) as client:
+        assert client.stdin is not None
+        client.stdin.write(b"{}\n")
+        client.stdin.flush()
+        while client.poll() is None:
+            with suppress(ProcessLookupError):
+                found.add(os.getpriority(os.PRIO_PROCESS, client.pid))
+            time.sleep(0.02)
+    assert client.returncode == Exit.PEER and max(found) == priority
 
 
 def test_no_help_is_cut_on_a_terminal_of_80_columns(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,6 +280,15 @@ def test_a_client_lets_the_owners_other_programs_go_first(within: list[str], opt
     assert client.returncode == Exit.PEER and max(found) == priority
 
 
+def test_a_client_replays_on_as_many_threads_as_it_is_told(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
+    monkeypatch.setattr("seedbus.scenarios.running.worker.set_threads", told.append)
+    for options in ([], ["--threads", "3"]):
+        said = seedbus("client", "--connect", "tcp://127.0.0.1:9", "--patience", "0.1", *options)
+        assert said.code == Exit.PEER
+    assert told == [1, 3]
+
+
 def test_no_help_is_cut_on_a_terminal_of_80_columns(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     cut = {name: re.findall(r"\S+…", seedbus(name, "--help").out) for name in COMMANDS}

@@ -280,6 +280,20 @@ def test_a_client_lets_the_owners_other_programs_go_first(within: list[str], opt
     assert client.returncode == Exit.PEER and max(found) == priority
 
 
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["--seed", "3"], "there is no --seed, for it is a field of the scenario; expected `--set seed=VALUE`"),
+        (["stop.rounds=5"], "stop.rounds=5 is a field of the scenario; expected `--set stop.rounds=5`"),
+    ],
+)
+def test_a_field_that_is_typed_as_in_other_tools_is_one_sentence(
+    seedbus: Command, typed: list[str], expected: str
+) -> None:
+    said = seedbus("run", "small.yaml", *typed)
+    assert said.code == Exit.USAGE and said.err == f"seedbus: {expected}; see `seedbus run --help`\n"
+
+
 def test_a_client_replays_on_as_many_threads_as_it_is_told(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[int]()
     monkeypatch.setattr("seedbus.scenarios.running.worker.set_threads", told.append)

@@ -11,6 +11,7 @@ TORCH_INDEX ?=
 # two processes; the tests of a file stay together, for what they share is built once for a file (tests/conftest.py names
 # the exceptions); a process that ends in a test is replaced once
 PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
+comma := ,
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -type d -not -name __pycache__)
 
 .PHONY: install demo lm federation test slow coverage lint bench gpu gpu-here soak docs site clean
@@ -18,13 +19,13 @@ FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -
 install: $(VENV)/.installed
 
 # A strict editable install is a tree of links, a link a file: made again when a folder has gained or lost one.
-# `.runs` is the package alone, which is what runs need, and `.installed` also what developers do.
+# `.runs` is the package with what the quickstart needs, and `.installed` what developers need.
 $(VENV)/.installed $(VENV)/.runs: pyproject.toml constraints.txt $(wildcard $(FOLDERS:%=%/*.py) scenarios/library/*.yaml scenarios/library/*/*.yaml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=77"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--config-settings editable_mode=strict --editable ".$(if $(filter %.installed,$@),[dev])"
+		--config-settings editable_mode=strict --editable ".[$(if $(filter %.installed,$@),dev,digits$(comma)pages)]"
 	$(BIN)/python -m seedbus.algorithms.directions.warm
 	touch $@ $(VENV)/.runs
 

@@ -111,7 +111,7 @@ class Soak:
             if now_s < each.next_s:
                 continue
             if each.process is None:
-                each.process = self._client(each.clients, "--no-evaluator")
+                each.process = self._client(each.clients)
                 self.joined += 1
                 each.next_s = now_s + self.draw.uniform(*STAYS_S)
                 continue

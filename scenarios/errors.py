@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import zip_longest
@@ -40,11 +39,6 @@ def setting_label(setting: str) -> str:
 def with_type(error: BaseException) -> str:
     """Return what an error of somebody else's code says, after its type."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def resuming(folder: Path) -> str:
-    """Return a command that resumes a run, with no more options than its folder, as one types it in a shell."""
-    return f"seedbus run --resume {shlex.quote(str(folder))}"
 
 
 class Differs(Exception):
@@ -102,17 +96,16 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         folder: the run's folder.
-        command: the command that resumes the run; "": it was not begun by a command.
+        go_on: with what the run goes on, in words.
     """
 
-    def __init__(self, folder: Path, command: str = "") -> None:
+    def __init__(self, folder: Path, go_on: str) -> None:
         self.folder = folder
-        self.command = command
-        super().__init__(folder, command)
+        self.go_on = go_on
+        super().__init__(folder, go_on)
 
     def __str__(self) -> str:
-        go_on = f"`{self.command}`" if self.command else f"`{resuming(self.folder)}`, or as it was started"
-        return f"stopped; every closed round is kept: go on with {go_on}"
+        return f"stopped; every closed round is kept: go on with {self.go_on}"
 
 
 def path_of(given: object, name: str, expected: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 
@@ -14,8 +15,13 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;.*extra == ["'](\w+)["']""")
 def require(what: str, *packages: str) -> None:
     """Check that packages are installed, before work whose results need them. Raises `ScenarioError`: one is not."""
     for package in packages:
-        if find_spec(package) is None:
-            raise ScenarioError(what, [lacks(package) or f"{package} is not installed"])
+        if (sentence := missing(package)) is not None:
+            raise ScenarioError(what, [sentence])
+
+
+def missing(package: str) -> str | None:
+    """Return the sentence about a package if it is not installed; None: it is."""
+    return None if find_spec(package) else lacks(package) or f"{package} is not installed"
 
 
 def lacks(package: str) -> str | None:
@@ -28,9 +34,11 @@ def lacks(package: str) -> str | None:
 
 
 def _extras() -> dict[str, str]:
+    """Return by package the extra that brings it; of several the one that brings the least."""
     try:
         lines = requires("seedbus") or []
     except PackageNotFoundError:  # a checkout that is not installed
         return {}
     found = [match.groups() for line in lines if (match := _REQUIREMENT.match(line))]
-    return {package: extra for package, extra in found if extra != "dev"}
+    brought = Counter(extra for _, extra in found)
+    return {package: extra for package, extra in sorted(found, key=lambda each: -brought[each[1]]) if extra != "dev"}

@@ -5,22 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.errors import AgentError, JournalDamaged, RunFolderError
 from seedbus.agents.feature import Feature
-from seedbus.agents.journal.file import FILE
+from seedbus.agents.journal.file import FILE, refuse_taken
 from seedbus.agents.journal.head import HEAD
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import OUTCOME, check_build, outcome_in
 from seedbus.agents.server.stopping import MOST_ROUNDS, Stop
 from seedbus.bus.files import WrongFileType, descriptor
 from seedbus.bus.text import counted
+from seedbus.discovery import PLUGINS
 from seedbus.models.device import HOST
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
@@ -49,6 +51,21 @@ def scenario_of(folder: Path) -> Scenario:
     except ScenarioError as error:  # the facts verify, so it is the scenario that was run
         lacks = [f"this run needs what this installation does not have: {problem}" for problem in error.problems]
         raise ScenarioError(error.source, lacks) from None
+
+
+def resuming(folder: Path, plugins: Iterable[str] | None = None) -> str:
+    """Return a command that resumes a run, with no options but its folder and plug-ins, as one types it in a shell.
+
+    Args:
+        folder: the run's folder.
+        plugins: the names of the plug-ins that its scenario needs; None: its journal names them, if it can be read.
+    """
+    if plugins is None:
+        with suppress(AgentError, ScenarioError):
+            plugins = part_of(folder, "plugins")
+    loaded = {name: plugin.path for name, plugin in PLUGINS.items()}
+    files = [f"--plugin {shlex.quote(str(loaded.get(name) or f'PATH/{name}'))} " for name in plugins or ()]
+    return f"seedbus run {''.join(files)}--resume {shlex.quote(str(folder))}"
 
 
 def part_of(folder: Path, name: str) -> Any:
@@ -105,12 +122,14 @@ def _fields(folder: Path) -> dict[str, Any]:
     return fields
 
 
-def check_name(folder: Path) -> None:
-    """Check that a folder's name is UTF-8, since Arrow cannot open files under any other.
+def check_place(folder: Path, *, is_new: bool) -> None:
+    """Check a run's folder before data is loaded and kernels are compiled.
 
     Raises:
-        RunFolderError: the name is not UTF-8.
+        RunFolderError: its name is not UTF-8, and Arrow opens no file under any other; or a new run finds other things.
     """
+    if is_new and folder.is_dir():
+        refuse_taken(folder)
     try:
         str(folder).encode()
     except UnicodeEncodeError:

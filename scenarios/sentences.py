@@ -49,6 +49,20 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
+_ELSEWHERE = {  # symbols of papers, and words of other tools → our fields, the rarest first
+    "K": "local_steps",
+    "N": "clients",
+    "P": "perturbations",
+    "client_fraction": "cohort",
+    "eta": "learning_rate",
+    "lr": "learning_rate",
+    "mu": "smoothing",
+    "nu": "interval nu",
+    "num_clients": "clients",
+    "num_rounds": "rounds",
+    "tau": "adaptivity margin temperature local_steps",
+}
+_ELSEWHERE |= {"η": _ELSEWHERE["eta"], "μ": _ELSEWHERE["mu"], "ν": _ELSEWHERE["nu"], "τ": _ELSEWHERE["tau"]}
 _FORMS = {"string_pattern_mismatch", "string_too_long", "string_too_short"}  # a field's description says what it takes
 _MAX_PROBLEMS = 100  # every problem is compared with all others, which takes quadratic time
 _MAX_CHARACTERS = 80  # of a quoted value
@@ -197,9 +211,13 @@ def option_sentence(error: ValidationError) -> str:
 def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
     """Return a hint for an unknown field: where one section has it, that section's field, else the nearest name."""
     sections = {section: field for section, field in fields.items() if get_origin(field.annotation) is not list}
-    for section, field in sections.items():
-        if any(name in nested.model_fields for nested in models_in(field)):
-            return f"did you mean {'.'.join(map(str, [*path, section, name]))}?"
+    words = [name, *_ELSEWHERE.get(name, "").split()]
+    if (here := next((word for word in words if word in fields), None)) is not None:
+        return f"did you mean {here}?"
+    for each in (name, words[-1]):  # of a section of any kind: the usual one
+        for section, field in sections.items():
+            if any(each in nested.model_fields for nested in models_in(field)):
+                return f"did you mean {'.'.join(map(str, [*path, section, each]))}?"
     return nearest(name, fields)
 
 

@@ -9,6 +9,8 @@ import signal
 import sys
 from typing import Any
 
+_stopped_by: int = signal.SIGINT  # or that of the others that came last; the exit code says which, as a shell's does
+
 
 def main() -> None:
     """The entry point of the command."""
@@ -24,7 +26,11 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         sys.stderr.write("seedbus: stopped\n")
-        sys.exit(130)
+        sys.exit(128 + _stopped_by)
+    except SystemExit as end:
+        if end.code == 128 + signal.SIGINT:
+            end.code = 128 + _stopped_by
+        raise
 
 
 def _open_closed_streams() -> None:
@@ -39,6 +45,8 @@ def _open_closed_streams() -> None:
 
 def _interrupt(number: int, frame: Any) -> None:
     """What Ctrl-C does, even where that is ignored, as it is in the background of a shell's script."""
+    global _stopped_by
+    _stopped_by = number
     on_ctrl_c = signal.getsignal(signal.SIGINT)
     if not callable(on_ctrl_c):
         raise KeyboardInterrupt
@@ -56,8 +64,7 @@ def _stop_again(ignored: Any) -> None:
 
 def _interrupt_soon(thread: int) -> None:
     select.select([], [], [], 0.01)  # seconds: the finalizer is over by then; else this comes again
-    is_ours = signal.getsignal(signal.SIGTERM) is _interrupt
-    signal.pthread_kill(thread, signal.SIGTERM if is_ours else signal.SIGINT)  # either may be ignored
+    signal.pthread_kill(thread, _stopped_by)  # the others may be ignored
 
 
 if __name__ == "__main__":

@@ -223,6 +223,7 @@ def memory() -> Iterator[Path]:
 def seedbus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """A function that runs the command in this process, in a folder with a small scenario in small.yaml."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.nice", lambda more: 0)  # a client's would be that of all tests after it
     monkeypatch.setattr(meter, "FIRST_LINE_S", math.inf)  # what it prints is compared to the letter
     Path("small.yaml").write_text(dump(scenario(stop={"rounds": 5}).resolved()), encoding="utf-8")
 

@@ -1,12 +1,15 @@
-"""The files of examples/cluster/: a stopped job goes on; unit and compose file are what their readers take."""
+"""The files of examples/cluster/: a stopped job goes on; units, image and compose file are what their readers take."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from commands import Command
 from processes import wait_for
 from worlds import lossy
 
+from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.yaml_text import dump
@@ -32,27 +36,56 @@ def known_options(seedbus: Command, name: str) -> set[str]:
     return options(seedbus(name, "--help").out.replace("│", " ").split())
 
 
-def test_the_unit_is_one_that_systemd_takes_and_its_command_is_one_of_ours(tmp_path: Path, seedbus: Command) -> None:
-    text = (FOLDER / "seedbus.service").read_text()
+@pytest.mark.parametrize("name", ["seedbus.service", "seedbus-client.service"])
+def test_the_units_are_ones_that_systemd_takes_and_their_commands_are_ours(
+    tmp_path: Path, seedbus: Command, name: str
+) -> None:
+    text = (FOLDER / name).read_text()
     (begin,) = [line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")]
-    program, command, _, name, *rest = begin.split()
-    assert Path(program).name == BEGINS and command == "server" and seedbus("explain", name, "fields").code == 0
+    program, command, *rest = begin.split()
+    if command == "server":
+        assert Path(program).name == BEGINS and seedbus("explain", rest[1], "fields").code == 0
+    assert command == ("client" if "client" in name else "server")
     assert options(rest) <= known_options(seedbus, command)
+    ends = text.partition("RestartPreventExitStatus=")[2].splitlines()[0].split()
+    assert {int(each) for each in ends} <= {*Exit}
     systemd = shutil.which("systemd-analyze")
     if systemd is None:
         pytest.skip("systemd-analyze is not installed: the unit was read by this test alone")
-    unit = tmp_path / "seedbus.service"
+    unit = tmp_path / name
     unit.write_text(text.replace(program, "/bin/true").replace("User=seedbus", "User=root"))
     verified = subprocess.run([systemd, "verify", "--man=no", unit], capture_output=True, text=True, check=False)
-    assert verified.returncode == 0 and "seedbus.service" not in verified.stderr, verified.stderr
+    assert verified.returncode == 0 and name not in verified.stderr, verified.stderr
+
+
+def test_the_container_is_installed_and_started_by_options_that_there_are(seedbus: Command) -> None:
+    text = (FOLDER / "Containerfile").read_text()
+    steps = [line.split(maxsplit=1) for line in text.replace("\\\n", " ").splitlines() if line[:1].isupper()]
+    (installs,) = [step for kind, step in steps if kind == "RUN" and "pip install" in step]
+    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--help"], capture_output=True, text=True, check=True)
+    assert options(re.split(r"[\s+]+", installs)) <= options(re.split(r"[\s,]+", pip.stdout))
+    arguments = dict(step.split("=") for kind, step in steps if kind == "ARG")
+    root = FOLDER.parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"\$\{?(\w+)", installs)) == {*arguments} and arguments["EXTRAS"] in extras
+    assert all((root / step.split()[0]).exists() for kind, step in steps if kind == "COPY")
+    assert all((root / each).exists() for each in re.findall(r"/src/([\w.]+)", installs))
+    (command,) = [json.loads(step) for kind, step in steps if kind == "CMD"]
+    assert ["seedbus"] in [json.loads(step) for kind, step in steps if kind == "ENTRYPOINT"]
+    assert seedbus(*command).code == 0 and "Usage: seedbus client" in seedbus(*command).out
+    (typed,) = re.findall(r"seedbus (client .*)", text)
+    assert options(typed.split()) <= known_options(seedbus, "client")
 
 
 def test_the_compose_file_has_commands_of_ours(seedbus: Command) -> None:
     document: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
     server, clients = document["services"]["server"], document["services"]["clients"]
-    assert server["command"][:3] == ["sh", f"/usr/local/bin/{BEGINS}", "server"]
+    assert server["entrypoint"] == ["sh", f"/usr/local/bin/{BEGINS}"] and server["command"][0] == "server"
+    assert all(
+        (FOLDER / each["build"]["context"] / each["build"]["dockerfile"]).is_file() for each in (server, clients)
+    )
     assert options(server["command"]) <= known_options(seedbus, "server")
-    assert clients["command"][:2] == ["seedbus", "client"]
+    assert clients["command"][0] == "client"
     assert options(clients["command"]) <= known_options(seedbus, "client")
     assert str(clients["deploy"]["replicas"]) == server["command"][server["command"].index("--workers") + 1]
     for service in (server, clients):
@@ -121,7 +154,7 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
     wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)
     first.send_signal(signal.SIGTERM)
     _, said = first.communicate()
-    assert first.returncode == 130 and "every closed round is kept" in said, said
+    assert first.returncode == 143 and "every closed round is kept" in said, said
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     second = job()
     _, said = second.communicate()

@@ -29,7 +29,21 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-EXTRAS = {"cluster", "flwr", "gpu", "hub", "images", "privacy", "quantized", "secure", "study", "track"}
+EXTRAS = {
+    "cluster",
+    "digits",
+    "flwr",
+    "gpu",
+    "hub",
+    "images",
+    "pages",
+    "privacy",
+    "quantized",
+    "secure",
+    "study",
+    "track",
+}
+READ = {"plotly", "scikit-learn"}  # files of theirs are read, and nothing of them is imported
 BROUGHT_BY = {
     "google": "wandb",  # protobuf
     "huggingface_hub": "transformers",
@@ -55,7 +69,7 @@ def required(requirements: list[str]) -> set[str]:
 @pytest.mark.slow
 def test_every_package_that_the_code_imports_is_required_by_the_package_or_by_an_extra_for_users() -> None:
     imported = {module.partition(".")[0] for path in SOURCES for module in modules(path)}
-    foreign = {DISTRIBUTIONS.get(name, name) for name in imported - sys.stdlib_module_names - {"seedbus"}}
+    foreign = {DISTRIBUTIONS.get(name, name) for name in imported - sys.stdlib_module_names - {"seedbus"}} | READ
     extras = [PROJECT["optional-dependencies"][name] for name in EXTRAS]
     offered = required(sum(extras, PROJECT["dependencies"]))
     assert {BROUGHT_BY.get(name, name) for name in foreign} <= offered

@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +49,16 @@ def held(folder: Path, *, listens: bool) -> Iterator[None]:
     Raises:
         OSError: the file cannot be written.
     """
+    path = folder / RUNNING
     # a process that closes the file anywhere loses its locks on it, so it is opened here and in `holder` only
-    with open(descriptor(folder / RUNNING, os.O_RDWR | os.O_CREAT), "rb+") as file:
+    with open(descriptor(path, os.O_RDWR | os.O_CREAT), "rb+") as file:
         for byte in (_WRITES, *([_LISTENS] if listens else [])):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # that of a process that is killed stays, and nobody holds it
+                path.unlink()
 
 
 def holder(folder: Path) -> Holder | None:

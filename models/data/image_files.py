@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.models.data import idx
+from seedbus.models.data.hub_sets import hub_set
 from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.errors import DataError
 
@@ -84,9 +85,7 @@ def _folder(name: str, hub: str) -> Path:
 def _fetch(name: str, hub: str, folder: Path) -> None:
     """Fetch a set from the hub and store it in the folder as idx files."""
     try:
-        import datasets
-
-        splits: Mapping[str, Any] = datasets.load_dataset(hub, revision=_REVISIONS[hub])
+        splits = hub_set(hub, revision=_REVISIONS[hub])
         arrays = {split: _arrays(splits[split]) for split in STEMS}
     except Exception as error:  # the hub's client raises many unrelated types, also ImportError
         raise _cannot_fetch(name, hub, error) from error

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from seedbus.bounded import LARGEST_TEXT, text_chunks
+from seedbus.models.data.hub_sets import hub_set
 from seedbus.models.data.idx import cache_folder
 from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.data.untrusted import opened_parquet, regular
@@ -160,8 +161,7 @@ def _loaded(data: DataSet) -> Mapping[str, Any]:
         with _quiet(datasets):
             if data.folder is not None:
                 return _in_folder(datasets, data.folder / (data.configuration or ""), is_own=data.is_own)
-            splits: Mapping[str, Any] = datasets.load_dataset(data.name, data.configuration, revision=data.revision)
-            return splits
+            return hub_set(data.name, data.configuration, revision=data.revision)
 
 
 def _in_folder(datasets: Any, folder: Path, *, is_own: bool) -> Mapping[str, Any]:

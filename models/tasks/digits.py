@@ -68,7 +68,7 @@ def _table() -> NDArray[np.float64]:
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
-        raise DataError("task digits", "no scikit-learn", "an installed scikit-learn")
+        raise DataError("task digits", "no scikit-learn", '`pip install "seedbus[digits]"`')
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if not file.is_file():
         raise DataError("task digits", f"no {file}", "the file that is part of scikit-learn")

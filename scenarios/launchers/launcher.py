@@ -45,7 +45,7 @@ class Share:
         """The options of `seedbus client` that ask for it."""
         clients = ",".join(f"{first}-{last}" for first, last in self.spans) or "none"
         owned = ["--own", os.path.abspath(self.own)] if self.own else []
-        return ["--clients", clients, "--evaluator" if self.evaluates else "--no-evaluator", *owned]
+        return ["--clients", clients, *(["--evaluator"] if self.evaluates else []), *owned]
 
     @property
     def rights(self) -> Rights:

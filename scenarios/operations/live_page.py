@@ -18,6 +18,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import BadEndpoint
+from seedbus.scenarios.extras import require
 from seedbus.scenarios.operations.http import Answer, Server
 from seedbus.scenarios.reporting.closing_table import grouped
 from seedbus.scenarios.reporting.document import document, policy, with_plots
@@ -188,6 +189,12 @@ class LiveRun(NullObserver):
 
 @contextmanager
 def live(subject: Subject, port: str) -> Iterator[LivePage]:
-    """Serve a subject's page in this context. Raises `BadEndpoint` if the port cannot be used."""
+    """Serve a subject's page in this context.
+
+    Raises:
+        BadEndpoint: the port cannot be used.
+        ScenarioError: what draws the page is not installed.
+    """
+    require("--live", "plotly")
     with closing(LivePage(subject, port)) as page:
         yield page

@@ -20,7 +20,6 @@ from seedbus.bus.clock import calendar_seconds, wall_seconds
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES
 from seedbus.bus.text import counted
-from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.exposition import lags
 from seedbus.scenarios.operations.log_follower import LogFollower
 from seedbus.scenarios.operations.run_state import RunState, State, state_of
@@ -28,6 +27,7 @@ from seedbus.scenarios.operations.slowest_clients import slowest_clients
 from seedbus.scenarios.reporting.progress import headline, readable
 from seedbus.scenarios.reporting.remaining_time import roughly
 from seedbus.scenarios.reporting.terminal import console, shown
+from seedbus.scenarios.run_folder import resuming
 
 EVERY_S = 1.0
 MAX_SHARE = 0.2  # of the time that reading may take: a large run is drawn less often

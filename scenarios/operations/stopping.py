@@ -13,8 +13,8 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.holder import Holder, holder
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.text import counted
-from seedbus.scenarios.errors import resuming
 from seedbus.scenarios.operations.run_state import RunState, State, state_of
+from seedbus.scenarios.run_folder import resuming
 
 LOOK_S = 0.05
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from seedbus.agents.extensions import SEEDED_NOISE
 from seedbus.bus.text import counted
+from seedbus.scenarios.extras import missing
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.client_names import with_names
 from seedbus.scenarios.reporting.looks import number_text
@@ -140,7 +141,7 @@ def _clients(summary: Summary) -> Rows:
     middle = number_text(heard["median"])
     commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per {_member(summary)}, median {middle}"
     if heard.get("none"):
-        commits += f"; none of {heard['none']:,}"
+        commits += f"; none from {counted(heard['none'], _member(summary))}"
     if _is_between(summary):
         return [("rounds with commits", commits), ("lacking when it closed", lacked)]
     rows = [
@@ -212,7 +213,7 @@ def _catch_up(traffic: Summary) -> Rows:
     spread = f"{readable(each['median'])} median, {readable(each['p95'])} at 95%, {readable(each['max'])} at most"
     replayed = "" if traffic["replayed"] is None else f"; {counted(traffic['replayed'], 'commit')} replayed"
     again = f", {repeated:,} sent again" if replayed and (repeated := traffic.get("repeated", 0)) else ""
-    return [*rows, ("… per client", spread + replayed + again)]
+    return [*rows, ("… sent per client", spread + replayed + again)]
 
 
 def _conventions(summary: Summary) -> Rows:
@@ -286,8 +287,13 @@ def _end(summary: Summary) -> Rows:
         *([("transport adds", f"{readable(on_wire)} of framing, greetings and heartbeats")] if on_wire else []),
         ("time", f"{summary['simulated_s']:,.1f} s {clock}, {summary['wall_s']:,.1f} s real{since}"),
         ("final digest", summary["digest"]),
-        ("run folder", f"{summary['run']} (plots: report.html)"),
+        ("run folder", f"{summary['run']} ({_page()})"),
     ]
+
+
+def _page() -> str:
+    lacks = missing("plotly")
+    return f"no report.html: {lacks}" if lacks else "plots: report.html"
 
 
 def _metric(name: str, value: float | None) -> str:

@@ -94,7 +94,7 @@ def _library() -> bytes:
     """Return plotly.js, 5 MB. It is read from the files of its package, whose modules nobody imports."""
     found = find_spec("plotly")
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("plotly is not installed (pip install plotly)", name="plotly")
+        raise ModuleNotFoundError("plotly is not installed", name="plotly")
     text = Path(found.submodule_search_locations[0], "package_data", "plotly.min.js").read_bytes()
     if b"</script" in text or b"<!--" in text:
         raise ValueError("this version of plotly.js cannot stand in a page")

@@ -253,7 +253,7 @@ def _lagging(
 
     Nodes without a server begin steps, get the commits that they lack in floods, and report to nobody.
     """
-    heads = ["client", "lag, at most", "lag, mean", "asked" if has_server else "steps begun", "catch-up"]
+    heads = ["client", "lag, at most", "lag, mean", "asked" if has_server else "steps begun", "catch-up that arrived"]
     order = np.lexsort((-table["lag_mean"], -table["lag_max"]))[:_LISTED]
     clients = order[table["lag_max"][order] > 0].tolist()
     found = [
@@ -285,7 +285,9 @@ def _clients(history: RoundTable, table: Table, *, has_server: bool) -> list[str
     if table["catchup_bytes"].any():
         unit, name = byte_unit(float(table["catchup_bytes"].max()))
         sizes = {"catch-up": table["catchup_bytes"] / unit}
-        plots.append(_ranked("Catch-up per client", "most expensive", f"bytes that brought commits ({name})", sizes))
+        plots.append(
+            _ranked("Catch-up per client", "most expensive", f"bytes that arrived and brought commits ({name})", sizes)
+        )
     if history.staleness.size:
         ages = np.concatenate([np.zeros(int(history.is_counted.sum()), np.int64), history.staleness])
         plots.append(bars("Staleness", "commits made since a counted report started", "reports", histogram(ages)))

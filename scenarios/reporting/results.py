@@ -21,10 +21,10 @@ from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.files import MOST_TEXT, atomic_write, read
 from seedbus.bus.ledger import MESSAGES, with_sizes
-from seedbus.scenarios.errors import ScenarioError, path_of, resuming
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.results_digest import WARNING, warned
 from seedbus.scenarios.reporting.results_schema import lines_problem, summary_problem
-from seedbus.scenarios.run_folder import METRICS, RESULTS
+from seedbus.scenarios.run_folder import METRICS, RESULTS, resuming
 from seedbus.scenarios.sentences import nearest
 
 if TYPE_CHECKING:

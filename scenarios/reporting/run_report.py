@@ -14,7 +14,7 @@ from seedbus.agents.launcher import Outcome
 from seedbus.bus import ledger_hash, read_ledger
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.bus.ledger import MESSAGES, Columns
-from seedbus.scenarios.errors import resuming
+from seedbus.scenarios.extras import missing
 from seedbus.scenarios.reporting.accounting import account, verified
 from seedbus.scenarios.reporting.client_groups import devices_of, figures, groups_of
 from seedbus.scenarios.reporting.client_names import stored
@@ -27,7 +27,7 @@ from seedbus.scenarios.reporting.round_table import RoundTable
 from seedbus.scenarios.reporting.run_facts import processor, versions
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, clients_table, describe, replay_time
-from seedbus.scenarios.run_folder import RESULTS, device_of, writable
+from seedbus.scenarios.run_folder import RESULTS, device_of, resuming, writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version
@@ -67,7 +67,7 @@ def report(
         journal: the run's rounds and evaluations.
         outcome: how the run ended.
         process: what only this process knows.
-        has_page: whether the page is written.
+        has_page: whether the page is written, if plotly is installed, which draws its plots.
         client_names: the names of clients 0, 1, …; none if they have no names.
 
     Raises:
@@ -85,7 +85,7 @@ def report(
         "processor": processor(),
     }
     with writable(folder):
-        if has_page:
+        if has_page and missing("plotly") is None:
             write(folder / PAGE, page(Finished.found(scenario, summary, *found[1:], kept(folder))))
         text = _text(summary)
         keep(folder, journal, summary, text)

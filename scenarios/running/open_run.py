@@ -6,7 +6,7 @@ import errno
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from seedbus.agents.stop_request import StopRequest
 from seedbus.bus.errors import BadEndpoint, BadKey, TooFewFiles
 from seedbus.models.device import device_text
 from seedbus.scenarios.errors import Interrupted, WorkerFailed
-from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, writable
+from seedbus.scenarios.run_folder import journal_in, lost_rounds, next_folder, resuming, writable
 from seedbus.scenarios.running.prepare import Prepared, build_of
 from seedbus.scenarios.running.recording import Recorder
 from seedbus.versions import version
@@ -103,7 +103,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                         _end_left(folder, run_id, recorder)
                     yield OpenRun(folder, given, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
-                raise Interrupted(given) from None
+                raise Interrupted(given, f"`{resuming(given, scenario.plugins)}`, or as it was started") from None
             except RunFolderError as error:
                 if not _is_full(error.__context__):
                     raise
@@ -114,7 +114,15 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                 raise
     finally:
         if is_unused:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder, is_named=out is not None)
+
+
+def _remove(folder: Path, *, is_named: bool) -> None:
+    """Remove the folder of a run that could not begin, and the folder of all runs if nothing is left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not is_named:
+        with suppress(OSError):  # it holds other runs
+            folder.parent.rmdir()
 
 
 def _end_left(folder: Path, run: str, observer: Observer) -> None:

@@ -56,7 +56,7 @@ class Replayed:
 
         Raises:
             RunFolderError: the file cannot be written.
-            ScenarioError: `path` is no name of a file.
+            ScenarioError: `path` is no name of a file, or one of another format.
         """
         from safetensors.numpy import save
 
@@ -67,6 +67,9 @@ class Replayed:
         if self.preprocessing is not None:
             facts[KEY] = self.preprocessing.text()
         path = path_of(path, "path", "the name of a file")
+        if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".npz", ".onnx", ".gguf"):
+            what = f"it is written as safetensors, which {path.suffix} is not; expected {path.stem}.safetensors"
+            raise ScenarioError(str(path), [what])
         if path.is_dir():
             raise RunFolderError(path, "the model cannot be written (it is a folder; expected the name of a file)")
         try:

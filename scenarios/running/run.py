@@ -22,7 +22,7 @@ from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted,
 from seedbus.scenarios.reporting.progress import in_notebook, watching
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import Process, judge_again, report
-from seedbus.scenarios.run_folder import RESULTS, check_name, refuse_another, scenario_of
+from seedbus.scenarios.run_folder import RESULTS, check_place, refuse_another, scenario_of
 from seedbus.scenarios.running.as_run import OtherRun
 from seedbus.scenarios.running.execute import execute
 from seedbus.scenarios.running.gpu_admission import turn_of_one_process
@@ -102,7 +102,7 @@ def run(
         raise ScenarioError(scenario.name, [missing])
     if out is not None:
         out = path_of(out, "out", "the folder of the run")
-        check_name(out)
+        check_place(out, is_new=not resume)
     if resume and as_run is not None:
         raise ScenarioError(f"--as {as_run}", ["a rehearsal is not resumed; expected a new one, without --resume"])
     if resume:

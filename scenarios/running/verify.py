@@ -23,13 +23,13 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import Outcome, check_build, outcome_in
 from seedbus.models.errors import DataError
 from seedbus.models.task import Task
-from seedbus.scenarios.errors import ScenarioError, path_of, resuming
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.findings import ANALYSIS, kept
 from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.results import content_of, decoded, strict
 from seedbus.scenarios.reporting.results_digest import NO_DIGEST, NOTED, Written, noted, written
 from seedbus.scenarios.reporting.run_report import Found, recomputed
-from seedbus.scenarios.run_folder import METRICS, RESULTS, SCENARIO, scenario_of
+from seedbus.scenarios.run_folder import METRICS, RESULTS, SCENARIO, resuming, scenario_of
 from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.expectations import Bounds, judged

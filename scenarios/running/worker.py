@@ -69,6 +69,7 @@ def serve(
     identity: Identity | None = None,
     device: str = HOST,
     own: str = "",
+    threads: int = 1,
     why_away: Callable[[int], str] | None = None,
 ) -> None:
     """Host clients of the server at `endpoint` until its run is over.
@@ -87,6 +88,7 @@ def serve(
         identity: the keys to show, without a parent pipe.
         device: where this process computes.
         own: the file or folder of its client's owner, or a pattern of several; "": the scenario's data is common.
+        threads: how many threads replay commits; other workers of this machine use the other cores.
         why_away: returns why this process takes no part now, or "", from the bytes that it has sent and received; None:
             it always does.
 
@@ -104,7 +106,7 @@ def serve(
         except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
             expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
-    set_threads(1)  # other workers use the other cores
+    set_threads(threads)
     keep_freed_memory()
     recruits: dict[bytes, Recruit] = {}
     own_data = ""  # the user's own files that the task reads, and functions that it calls

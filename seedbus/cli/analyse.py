@@ -48,6 +48,9 @@ def analyse(
     """
     with cli_errors():
         rounds = _rounds(at)
+        from seedbus.scenarios.extras import require
+
+        require("seedbus analyse", "plotly", "scipy")
         from seedbus.models.device import devices_of, on_device
         from seedbus.scenarios.reporting import findings
         from seedbus.scenarios.reporting.meter import Meter

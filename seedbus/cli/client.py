@@ -29,7 +29,8 @@ class HostOptions:
         ),
     ] = ""
     evaluator: Annotated[
-        bool, typer.Option(help="Host the evaluator too, if this process's key is authorised for it.")
+        bool,
+        typer.Option("--evaluator", help="Host the evaluator too, if this process's key is authorised for it."),
     ] = False
     server_key: Annotated[
         str, typer.Option(metavar="KEY", help="The server's public key, or its file: without it nothing is encrypted.")
@@ -52,6 +53,24 @@ class HostOptions:
     ] = None
     device: Devices = ""
     own: Own = ""
+    threads: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Threads that replay what clients missed; losses take one. Same bits with any number.",
+        ),
+    ] = 1
+    nice: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=19,
+            metavar="N",
+            help="How much the owner's other programs go before this one: 0, not at all; 19, the most.",
+        ),
+    ] = 10
     parent_pipe: Annotated[bool, typer.Option("--parent-pipe", hidden=True)] = False
 
 
@@ -173,6 +192,8 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
         if consent.show:
             _show(host, limits, consent.accept, note)
             return
+        if not host.parent_pipe:
+            os.nice(max(0, host.nice - os.nice(0)))  # threads that begin later have it too
         with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_)) as owner:
             serve(
                 host.connect,
@@ -187,6 +208,7 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
                 identity=identity(host.server_key, host.key),
                 device=own_device,
                 own=host.own,
+                threads=host.threads,
                 why_away=owner.why_away if owner.are_any else None,
             )
         if not quiet:

@@ -31,7 +31,7 @@ def explain(
     part: Annotated[
         Part | None,
         typer.Argument(
-            metavar="fields|partition|privacy",
+            metavar="PART",
             help="Only this: every field, defaults filled in; which client holds which samples; or the ε spent.",
         ),
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _AS_SETTINGS = {
@@ -37,6 +38,33 @@ FORMER = {
     for name in names.split()
 }
 """What was typed → what is typed now, both without `seedbus`."""
+
+
+_FIELDS = {
+    "clients": "participation.clients",
+    "lr": "algorithm.learning_rate",
+    "num_clients": "participation.clients",
+    "num_rounds": "stop.rounds",
+    "rounds": "stop.rounds",
+    "seed": "seed",
+}
+"""What other tools take as an option → the field of a scenario."""
+
+
+def setting(arguments: Sequence[str], option: str, problem: str) -> str:
+    """Return a sentence that names --set where a field was typed as an option or an argument; "" elsewhere.
+
+    Args:
+        arguments: what was typed after `seedbus`.
+        option: the option that is not known; "": none.
+        problem: what typer says.
+    """
+    if arguments[:1] not in (["run"], ["server"], ["explain"]):
+        return ""
+    field, extra = _FIELDS.get(option.lstrip("-").replace("-", "_")), re.search(r"argument.*\((\S+=\S*)\)", problem)
+    if field is not None:
+        return f"there is no {option}, for it is a field of the scenario; expected `--set {field}=VALUE`"
+    return f"{extra[1]} is a field of the scenario; expected `--set {extra[1]}`" if extra else ""
 
 
 def new_form(arguments: Sequence[str], option: str) -> str:

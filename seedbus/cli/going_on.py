@@ -24,7 +24,7 @@ def naming_command(context: typer.Context) -> Iterator[None]:
     try:
         yield
     except Interrupted as stopped:
-        raise Interrupted(stopped.folder, _going_on(context, stopped.folder)) from None
+        raise Interrupted(stopped.folder, f"`{_going_on(context, stopped.folder)}`") from None
 
 
 def _going_on(context: typer.Context, folder: Path) -> str:

@@ -19,7 +19,7 @@ from seedbus.cli.client import client
 from seedbus.cli.compare import compare
 from seedbus.cli.explain import explain
 from seedbus.cli.export import export
-from seedbus.cli.former import new_form
+from seedbus.cli.former import new_form, setting
 from seedbus.cli.init import init
 from seedbus.cli.keys import keys
 from seedbus.cli.listing import list_command
@@ -96,4 +96,5 @@ def _usage_sentence(error: Any) -> str:
     text: str = error.format_message()
     if isinstance(error.__cause__, ValidationError):
         return f"{text.partition(': ')[0]}: {option_sentence(error.__cause__)}"
-    return new_form(sys.argv[1:], getattr(error, "option_name", "")) or text
+    option = getattr(error, "option_name", None) or ""
+    return new_form(sys.argv[1:], option) or setting(sys.argv[1:], option, text) or text

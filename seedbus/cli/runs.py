@@ -12,7 +12,7 @@ import typer
 
 from seedbus.cli.options import Output
 from seedbus.scenarios.cli_errors import cli_errors
-from seedbus.scenarios.errors import Exit, ScenarioError, resuming
+from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import console, say, shown
 
 
@@ -99,6 +99,7 @@ def _list(folder: Path, output: str) -> None:
 def _stop(run: Path, wait_s: float) -> None:
     from seedbus.scenarios.operations.run_state import State
     from seedbus.scenarios.operations.stopping import stop as stop_run
+    from seedbus.scenarios.run_folder import resuming
 
     stopped = stop_run(run, wait_s)
     if stopped.state is State.RUNNING and stopped.process is not None:

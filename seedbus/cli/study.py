@@ -75,7 +75,9 @@ def study(
             launches.check(count)
             launches.close()
         usable(track)
-        require("seedbus study", "matplotlib", "pandas")  # its report needs them, when the runs are made
+        require(
+            "seedbus study", "matplotlib", "pandas", "plotly", "scipy"
+        )  # its report needs them, when the runs are made
         if options.output == "parquet" and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, options.settings)

@@ -140,7 +140,7 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
             "time",
             [
                 f"about {duration(time['total'])} in one process on this machine if nothing else runs: {listed}; from "
-                f"{time['tried']:,} {'round' if time['tried'] == 1 else 'rounds'} that were tried out",
+                f"{counted(time['tried'], 'round')} that {'was' if time['tried'] == 1 else 'were'} tried out",
                 *([f"{about}{duration(traffic['simulated_s'])} of simulated time"] if traffic["simulated_s"] else []),
             ],
         ),
@@ -209,7 +209,7 @@ def _assumptions(scenario: Scenario, found: Forecast) -> list[str]:
     if found.others is not None:
         tried, rehearsed = map(readable, found.others)
         said.append(
-            f"clients send what they send in the rehearsal, where all losses are 0; but the rounds that were tried out "
+            f"clients send what they send in the rehearsal, where all losses are 0; but the rounds tried out "
             f"sent {tried}, and the same rounds of the rehearsal {rehearsed}"
         )
     if scenario.clock == "wall":

@@ -171,9 +171,11 @@ def covering(
 
 
 def by_chance(count: int, confidence: float) -> str:
-    """Return in words how sure each of some intervals is, and how many are expected to miss the mean."""
+    """Return in words how sure each of some intervals is, and how many are expected to miss the mean: less than one is
+    told as the most that the probability of one that misses it can be."""
     wrong = (1 - confidence) * count
-    return f"{100 * confidence:.6g}% each, so that {wrong:{',.0f' if wrong >= 1 else '.1g'}} of them"
+    who = f"{wrong:,.0f} of them" if wrong >= 1 else f"one of them, with a probability of up to {100 * wrong:.2g}%,"
+    return f"{100 * confidence:.6g}% each, so that {who}"
 
 
 def bootstrap(values: Sequence[float], confidence: float) -> tuple[float, float]:

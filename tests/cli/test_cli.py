@@ -9,7 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,58 @@ def test_the_reference_shows_every_option_of_every_command(
     assert options(shown) == options(said.out) >= {"--help"}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("within", "options", "priority"),
+    [([], [], 10), ([], ["--nice", "0"], 0), (["nice", "-n", "15"], [], 15), ([], ["--parent-pipe"], 0)],
+    ids=["by default", "refused", "lower already", "a server's own worker"],
+)
+def test_a_client_lets_the_owners_other_programs_go_first(within: list[str], options: list[str], priority: int) -> None:
+    command = [*within, sys.executable, "-m", "seedbus", "client", "--connect", "tcp://127.0.0.1:9", "--patience", "2"]
+    if os.nice(0):
+        pytest.skip("the tests have a low priority themselves")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    found = set()
+    with subprocess.Popen([*command, *options], **pipes) as client:
+        assert client.stdin is not None
+        client.stdin.write(b"{}\n")
+        client.stdin.flush()
+        while client.poll() is None:
+            with suppress(ProcessLookupError):
+                found.add(os.getpriority(os.PRIO_PROCESS, client.pid))
+            time.sleep(0.02)
+    assert client.returncode == Exit.PEER and max(found) == priority
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["--seed", "3"], "there is no --seed, for it is a field of the scenario; expected `--set seed=VALUE`"),
+        (["stop.rounds=5"], "stop.rounds=5 is a field of the scenario; expected `--set stop.rounds=5`"),
+    ],
+)
+def test_a_field_that_is_typed_as_in_other_tools_is_one_sentence(
+    seedbus: Command, typed: list[str], expected: str
+) -> None:
+    said = seedbus("run", "small.yaml", *typed)
+    assert said.code == Exit.USAGE and said.err == f"seedbus: {expected}; see `seedbus run --help`\n"
+
+
+def test_a_client_replays_on_as_many_threads_as_it_is_told(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
+    monkeypatch.setattr("seedbus.scenarios.running.worker.set_threads", told.append)
+    for options in ([], ["--threads", "3"]):
+        said = seedbus("client", "--connect", "tcp://127.0.0.1:9", "--patience", "0.1", *options)
+        assert said.code == Exit.PEER
+    assert told == [1, 3]
+
+
+def test_no_help_is_cut_on_a_terminal_of_80_columns(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    cut = {name: re.findall(r"\S+…", seedbus(name, "--help").out) for name in COMMANDS}
+    assert not any(cut.values()), cut
+
+
 def test_the_help_and_the_reference_show_every_command_in_the_order_of_use(seedbus: Command) -> None:
     told = re.findall(r"^│ ([a-z-]+)  +[A-Z]", seedbus("--help").out.partition("─ Start ─")[2], re.MULTILINE)
     assert told == COMMANDS == re.findall(r"^### seedbus ([a-z-]+)$", REFERENCE, re.MULTILINE)
@@ -423,7 +477,7 @@ def test_ctrl_c_that_comes_in_a_finalizer_is_not_lost(by: signal.Signals) -> Non
     command = [sys.executable, "-c", IN_A_FINALIZER.format(by=by.value)]
     within = [] if by is signal.SIGINT else IGNORES_CTRL_C
     done = subprocess.run([*within, *NO_NOHUP, *command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "seedbus: stopped\n")
+    assert (done.returncode, done.stderr) == (128 + by, "seedbus: stopped\n")
 
 
 LOGS_ON_A_FULL_DISK = """
@@ -469,7 +523,7 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
         assert line
     process.send_signal(by)
     out, err = process.communicate()
-    assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT) and not out
+    assert process.returncode in (128 + by, -signal.SIGINT) and not out
     assert err.splitlines()[-1] == (
         "seedbus: stopped; every closed round is kept: go on with `seedbus run --resume runs/small-1`"
     )

@@ -64,7 +64,7 @@ def joins(seedbus: Command, answer: Answer, *arguments: object) -> tuple[Command
         (("--clients", 1), {"spans": column(0, 2**24 - 1)}, "it offers 16,777,216 clients; accepted are at most 1"),
         ((), {"spans": column(0, 2**24 - 1)}, "it offers 16,777,216 clients; accepted are at most 1,000,000"),
         (("--max-clients", 2), {"spans": column(0, 2)}, "it offers 3 clients; accepted are at most 2"),
-        (("--no-evaluator",), {"evaluates": 1}, "it offers the evaluator, which nobody asked for"),
+        ((), {"evaluates": 1}, "it offers the evaluator, which nobody asked for"),
         ((), {"spans": column(0, 8)}, "it offers client 8; its scenario has the clients 0 to 7"),
         ((), {"heartbeat": 0}, "a heartbeat of 0 ms; 10 to 60,000 ms are accepted"),
         ((), {"heartbeat": 9}, "a heartbeat of 9 ms; 10 to 60,000 ms are accepted"),

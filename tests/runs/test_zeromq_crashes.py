@@ -139,9 +139,10 @@ def test_a_worker_that_cannot_be_started_ends_the_run_and_those_that_were(
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(Unfinishable, match=r"worker 1 cannot be started \(Resource temporarily unavailable\)"):
-        run(lossy(), tmp_path / "run", placement=Placement("tcp", 2))
-    assert started[0].poll() is not None
+        run(lossy(), placement=Placement("tcp", 2))
+    assert started[0].poll() is not None and not list(tmp_path.iterdir())
 
 
 def test_a_run_that_fails_before_it_begins_leaves_nobody_listening(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from commands import Command
+from plugin_files import SIGNS, forget
 from worlds import go, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
@@ -29,6 +30,8 @@ from seedbus.scenarios.run_folder import scenario_of
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.plugins import load_plugins
+from seedbus.scenarios.schema.scenario import Scenario
 
 WHAT = lossy(stop={"rounds": 12})
 
@@ -47,6 +50,12 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a run that stopped after seven rounds."""
+    stop(WHAT, tmp_path / "run", monkeypatch)
+    return tmp_path / "run"
+
+
+def stop(what: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Stop a run after seven rounds, and return what is said."""
     append = Journal.append
 
     def until_seven(self: Journal, entry: Any) -> None:
@@ -56,9 +65,9 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "append", until_seven)
-        with pytest.raises(KeyboardInterrupt):
-            run(WHAT, tmp_path / "run")
-    return tmp_path / "run"
+        with pytest.raises(Interrupted) as said:
+            run(what, folder)
+    return str(said.value)
 
 
 def resume(folder: Path) -> Results:
@@ -281,7 +290,10 @@ def test_a_run_that_another_process_is_running_is_refused(stopped: Path) -> None
     assert resume(stopped).summary["rounds"] == 12
 
 
-def test_a_run_is_not_written_over_nor_into_a_folder_with_other_things(folder: Path, tmp_path: Path) -> None:
+def test_a_run_is_not_written_over_nor_into_a_folder_with_other_things(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seedbus.scenarios.running.run.prepare", None)  # it may take minutes
     with pytest.raises(RunFolderError, match="there is a run here already"):
         run(WHAT, folder)
     mine = tmp_path / "mine" / "scenario.yaml"
@@ -318,11 +330,23 @@ def test_every_command_that_goes_on_with_a_run_is_one_that_a_shell_understands(
     assert f"`{command}`" in seedbus("runs", folder, "--stop").out  # as if it had been running
     monkeypatch.undo()
     monkeypatch.chdir(stopped.parent)
-    texts = [str(Interrupted(Path("a run"))), seedbus("runs", "a run", "--stop").err, seedbus("report", "a run").err]
+    texts = [seedbus("runs", "a run", "--stop").err, seedbus("report", "a run").err]
     Path("a run", "results.json").write_text("[]")
     assert all(f"`{command}`" in text for text in [*texts, seedbus("report", "a run").err])
     Path("a run", "results.json").unlink()
     assert re.search(rf"go on\W+{command}", seedbus("runs", "a run").out)
+
+
+@pytest.mark.usefixtures("no_plugins")
+def test_a_command_that_goes_on_with_a_run_names_the_plug_ins_that_it_needs(
+    seedbus: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_plugins([SIGNS])
+    folder = tmp_path / "run"
+    said = stop(lossy(algorithm={"name": "signs", "learning_rate": 0.01}, stop={"rounds": 12}), folder, monkeypatch)
+    assert f"`seedbus run --plugin {SIGNS} --resume {folder}`" in said
+    forget()
+    assert f"`seedbus run --plugin PATH/signs --resume {folder}`" in seedbus("report", folder).err
 
 
 def test_a_run_that_was_moved_is_told_of_where_it_is(seedbus: Command, folder: Path) -> None:

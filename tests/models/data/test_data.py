@@ -127,7 +127,7 @@ def test_a_set_without_samples_is_refused(data: Any) -> None:
         load()
 
 
-def no_answer(name: Any, revision: Any) -> Never:
+def no_answer(name: Any, configuration: None, revision: Any) -> Never:
     raise ConnectionError(f"Couldn't reach '{name}' on the Hub\nand a second line")
 
 
@@ -150,11 +150,27 @@ def test_without_files_and_hub_one_sentence_says_what_to_put_where(
     assert "\n" not in sentence and not list(tmp_path.iterdir())
 
 
+def test_a_hub_that_is_out_of_reach_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    from huggingface_hub import constants
+
+    monkeypatch.delenv("SEEDBUS_DATA", raising=False)
+    monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    with pytest.raises(DataError, match=r"the hub does not answer \(.*refused.*\)"):
+        load()
+    assert capfd.readouterr() == ("", "") and not constants.HF_HUB_OFFLINE and not datasets.config.HF_HUB_OFFLINE
+
+
 def test_what_the_hub_sends_is_kept_and_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"image": np.full((28, 28), shade, dtype=np.uint8), "label": shade % 10} for shade in range(30)]
     asked = []
 
-    def load_dataset(name: Any, revision: Any) -> Any:
+    def load_dataset(name: Any, configuration: None, revision: Any) -> Any:
         asked.append((name, len(revision)))
         return {"train": rows, "test": rows[:10]}
 

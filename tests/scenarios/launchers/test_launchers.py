@@ -163,7 +163,7 @@ def test_a_node_that_names_no_places_of_its_own_gets_those_of_the_run(
 def test_a_worker_that_joins_before_the_one_that_evaluates_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = 'case "$*" in *--no-evaluator*) ;; *) sleep 4;; esac; exec "$@"'
+    late = 'case "$*" in *--evaluator*) sleep 4;; esac; exec "$@"'
     monkeypatch.setattr(local, "COMMAND", ["sh", "-c", late, "sh", *local.COMMAND])
     what = scenario()
     results = run(what, tmp_path / "run", placement=Placement("tcp", 2))

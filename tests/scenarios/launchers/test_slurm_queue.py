@@ -92,7 +92,7 @@ def test_a_job_that_is_being_submitted_at_a_stop_is_cancelled_or_named(
         time.sleep(0.5)
         programs.tell("holds", None)
     _, said = server.communicate()
-    assert server.returncode == Exit.INTERRUPTED and "stopped; every closed round is kept" in said
+    assert server.returncode == 128 + signal.SIGTERM and "stopped; every closed round is kept" in said
     assert secrets_in(tmp_path / "run") == []
     if answers:
         assert programs.cancelled() == ["1"] and "scancel" not in said
@@ -240,7 +240,7 @@ def test_a_worker_that_is_killed_is_told_with_what_killed_it(
         def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
             super().round_closed(closed, now_ns, bytes_so_far)
             if self.rounds == 30:
-                (worker,) = of_job(programs, 1, b"--no-evaluator")
+                (worker,) = of_job(programs, 1, b"--clients 4-7")
                 kill(worker, signal.SIGKILL)
             if self.rounds == 60:
                 (task,) = of_job(programs, 2, b"python -u -m submitit.core._submit")

@@ -78,6 +78,7 @@ def test_a_run_that_was_stopped_repeats_no_round_and_ends_in_the_same_bits(
     # a resumed run begins with telling the evaluator of its last durable round once more
     assert rounds_in(tmp_path / "run") == [*range(stopped.rounds), *range(stopped.rounds - 1, ROUNDS)]
     assert outcome(resumed) == outcome(run(scenario(stop={"rounds": ROUNDS}), tmp_path / "whole"))
+    assert not any((tmp_path / name / RUNNING).exists() for name in ("run", "whole")), "nobody writes them"
 
 
 def test_a_server_that_waits_for_its_clients_stops_at_once(started: Start, tmp_path: Path, seedbus: Command) -> None:

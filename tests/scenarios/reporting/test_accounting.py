@@ -63,7 +63,7 @@ def test_clients_that_are_faster_than_others_save_time_and_their_results_are_rea
     results = Results.read(tmp_path / "run")
     assert results.summary["faults"][0]["slowed"] == 9 and results.summary["faults"][0]["slowed_s"] < 0
     rows = dict(row for group in groups(results.summary) for row in group)
-    assert rows["reports counted"] == "15; 0 to 3 per client, median 3; none of 1"
+    assert rows["reports counted"] == "15; 0 to 3 per client, median 3; none from 1 client"
 
 
 @pytest.mark.usefixtures("no_plugins")
@@ -82,7 +82,7 @@ def test_how_many_commits_without_seeds_were_replayed_is_not_known(tmp_path: Pat
     assert results.summary["traffic"]["catchup_bytes"] and results.summary["traffic"]["replayed"] is None
     assert set(results.clients["replayed"]) <= {-1, 0}
     said = results._repr_html_()
-    assert "… per client" in said and "replayed" not in said
+    assert "… sent per client" in said and "replayed" not in said
 
 
 def test_traffic_is_what_the_rows_of_the_ledger_between_clients_and_server_add_up_to(tmp_path: Path) -> None:

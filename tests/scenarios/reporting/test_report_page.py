@@ -42,7 +42,7 @@ AXES = {
     "Lag": ("commits that a client had missed when it was asked", "times"),
     "Catch-up per client": (
         "clients, each line with its most expensive first",
-        "bytes that brought commits (kB)",
+        "bytes that arrived and brought commits (kB)",
     ),
     "Bytes by kind of message": ("kind of message", "headers and payloads (kB)"),
 }

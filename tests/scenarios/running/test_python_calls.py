@@ -136,6 +136,10 @@ CALLS: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no results": (lambda run: ANY.Results.read(3), "folder: 3 is not accepted; expected the folder of a run"),
     "no file": (lambda run: seedbus.replay(run).save(ANY_VALUE), "path: 3 is not accepted; expected the name of a"),
+    "no safetensors": (
+        lambda run: seedbus.replay(run).save("m.pt"),
+        "m.pt: it is written as safetensors, which .pt is",
+    ),
     "a quantity over itself": (
         lambda run: Results.read(run).plot("round"),
         "Results.plot: 'round' over itself is not accepted; expected another quantity",

@@ -56,7 +56,7 @@ def test_an_interrupted_check_names_no_folder_to_go_on_with(
     tmp_path: Path, seedbus: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
-        raise Interrupted(tmp_path / "gone")
+        raise Interrupted(tmp_path / "gone", "another command")
 
     monkeypatch.setattr(checking, "_of", interrupted)
     answer = seedbus("check-plugin", file(tmp_path, RULE.format(factor=1.0)))

@@ -54,6 +54,8 @@ def test_the_bytes_are_those_that_the_run_then_sends(seedbus: Command) -> None:
     run = json.loads(seedbus("run", "small.yaml", "--set", "stop.rounds=12", "--format", "json", "-q").out)
     assert traffic["is_exact"] and traffic["up"] == run["traffic"]["up"]["bytes"]
     assert traffic["down"] == run["traffic"]["down"]["bytes"] and traffic["simulated_s"] == run["simulated_s"]
+    short = re.sub(r"\s*│\n│\s*│ ", " ", seedbus("explain", "small.yaml", "--set", "stop.rounds=1").out)
+    assert "from 1 round that was tried out" in short
 
 
 @pytest.mark.slow

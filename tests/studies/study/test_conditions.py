@@ -190,7 +190,9 @@ def test_others_are_compared_with_a_variant_under_each_condition_and_no_more_pai
 
 def test_differences_are_told_by_condition_and_cut_by_whole_conditions(tmp_path: Path) -> None:
     told = sentences(measured(tmp_path))
-    assert told[0].endswith("9 pairs at 95% each, so that 0.5 of them may seem to differ by chance:")
+    assert told[0].endswith(
+        "9 pairs at 95% each, so that one of them, with a probability of up to 45%, may seem to differ by chance:"
+    )
     begins = [each.partition(" by ")[0] for each in told[1:10]]
     verdicts = ["mine is better than fedavg", "mine is better than hiso", "hiso is better than fedavg"]
     assert begins == [f"{where}: {each}" for where in STUDY["conditions"] for each in verdicts]

@@ -383,7 +383,7 @@ def test_a_study_that_is_stopped_while_it_estimates_says_how_it_goes_on(
     seedbus: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rehearse(*arguments: Any, **options: Any) -> None:
-        raise Interrupted(Path("a folder that is gone"))
+        raise Interrupted(Path("a folder that is gone"), "another command")
 
     monkeypatch.setattr("seedbus.studies.study.estimate.rehearse", rehearse)
     Path("study.yaml").write_text(dump(STUDY))

@@ -169,9 +169,9 @@ def test_a_column_without_any_value_is_one_of_numbers_too(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("rows", "confidence", "told"),
     [
-        (3, 0.95, "3 pairs at 95% each, so that 0.2 of them may"),
+        (3, 0.95, "3 pairs at 95% each, so that one of them, with a probability of up to 15%, may"),
         (21, 0.95, "210 pairs at 95% each, so that 11 of them may"),
-        (3, 0.995, "3 pairs at 99.5% each, so that 0.02 of them may"),
+        (3, 0.995, "3 pairs at 99.5% each, so that one of them, with a probability of up to 1.5%, may"),
     ],
 )
 def test_the_intervals_are_named_by_their_confidence_and_by_how_many_may_be_wrong(
@@ -288,8 +288,8 @@ def test_at_an_equal_time_rows_are_compared_as_at_equal_bytes(tmp_path: Path) ->
     heads, _ = cells(results)
     assert "at 10 min" in heads and "average at 10 min" in heads
     assert sentences(results)[2:5] == [
-        "Differences in accuracy (at 10 min), paired over seeds; 1 pair at 95% each, so that 0.05 of them may seem to "
-        "differ by chance:",
+        "Differences in accuracy (at 10 min), paired over seeds; 1 pair at 95% each, so that one of them, with a "
+        "probability of up to 5%, may seem to differ by chance:",
         "a is better than b by 10 points [7.516, 12.48]",
         "a value at 10 min is that of the last evaluation before; a's at 591.00 s is the earliest",
     ]

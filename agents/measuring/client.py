@@ -3,6 +3,9 @@
 Sums at models of a server's choice tell of the samples. So a client answers as often as the scenario says and no more:
 once after a round in which an evaluation is due, and once after another, which is then the last.
 
+Where the server may see sums over clients alone (`in_sums`), a client answers no such question. In a round that begins
+after an evaluation was due it tells its numbers beside its report, and these are hidden as the report is.
+
 What a client has measured is also written for its owner, where the process has a folder.
 """
 
@@ -16,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.measuring.sums import numbers, rides, width
 from seedbus.agents.messages import Measured
 from seedbus.algorithms.contract import Vector
 
@@ -33,6 +37,7 @@ class OwnParts:
         every: after how many rounds an evaluation is due.
         rounds: how many rounds there are at most.
         folder: where the clients' own metrics are written, which are not sent; None: nowhere.
+        in_sums: whether the server sees sums over clients alone.
     """
 
     def __init__(
@@ -43,6 +48,8 @@ class OwnParts:
         every: int,
         rounds: int,
         folder: Path | None = None,
+        *,
+        in_sums: bool = False,
     ) -> None:
         self._problem = problem
         self._split = split
@@ -50,6 +57,7 @@ class OwnParts:
         self._every = every
         self._rounds = rounds
         self._folder = folder
+        self.in_sums = in_sums
         self._parts: Sequence[NDArray[np.int64]] | None = None
         self._last: dict[int, tuple[int, int]] = {}
 
@@ -62,6 +70,28 @@ class OwnParts:
         was_whole = last in ((-1, -1), (0, 0)) or (last[0] + 1) % self._every == 0
         is_further = round > last[0] or last == (0, 0)
         return was_whole and is_further and version <= round + 1 and (is_first or round < self._rounds)
+
+    def rides(self, round: int) -> bool:
+        """Whether what clients measure at the start of a round is told beside their reports."""
+        return self.in_sums and rides(round, self._every)
+
+    def beside(self, client: int, round: int, version: int, x: Vector) -> list[int]:
+        """Return the numbers that a client tells beside its report in a round in which it `rides`.
+
+        Zeros are those of a client that may not measure once more, or whose means are no numbers of float32.
+
+        Args:
+            client: the client.
+            round: the round.
+            version: at which the round starts.
+            x: the model of that version, float32 [d].
+
+        Raises:
+            OSError: as `measured`.
+        """
+        after = max(0, round - 1)
+        told = numbers(self.measured(client, after, version, x)) if self.is_due(client, after, version) else None
+        return told or [0] * width(self._names)
 
     def measured(self, client: int, round: int, version: int, x: Vector) -> Measured:
         """Return what a client tells of a model x [d] of a version, after a round in which that `is_due`.

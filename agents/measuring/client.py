@@ -12,6 +12,7 @@ What a client has measured is also written for its owner, where the process has 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ class OwnParts:
         self.in_sums = in_sums
         self._parts: Sequence[NDArray[np.int64]] | None = None
         self._last: dict[int, tuple[int, int]] = {}
+        self._written: set[str] | None = None  # the lines of the folder's file; None: it has not been read
 
     def is_due(self, client: int, round: int, version: int) -> bool:
         """Whether a client may be asked to measure a version after a round: a further one, or the same once more."""
@@ -110,11 +112,19 @@ class OwnParts:
             sums = [means[name] * int(part.size) for name in self._names]
             if is_new and self._folder is not None:
                 own = {"client": client, "round": round, "version": version, "samples": int(part.size)}
-                _append(self._folder / METRICS, own | {name: means[name] for name in self._names})
+                self._write(self._folder / METRICS, own | {name: means[name] for name in self._names})
         return Measured(client, round, version, int(part.size), sums)
 
-
-def _append(path: Path, line: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    def _write(self, path: Path, own: dict[str, Any]) -> None:
+        """Append a line, unless a process before this one has written it; half a line of a killed one is removed."""
+        if self._written is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            whole, _, torn = (path.read_text(encoding="utf-8") if path.exists() else "").rpartition("\n")
+            self._written = set(whole.splitlines())
+            if torn:
+                os.truncate(path, path.stat().st_size - len(torn.encode()))
+        line = json.dumps(own)
+        if line not in self._written:
+            self._written.add(line)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")

@@ -131,7 +131,7 @@ class Allowed:
             max_dimension=self.max_dimension,
             max_memory=memory,
             max_clients=self.max_clients,
-            accepted=None if accept is None else Accepted(accept),
+            accepted=None if accept is None else Accepted.read(accept),
         )
 
 
@@ -173,7 +173,7 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
         if consent.show:
             _show(host, limits, consent.accept, note)
             return
-        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_)) as owner:
+        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_, host.out)) as owner:
             serve(
                 host.connect,
                 spans,

@@ -130,7 +130,7 @@ def test_past_its_bytes_a_client_is_away_until_the_next_day(
         return owner.why_away(wire_bytes)
 
     def spend() -> None:
-        owner._most = counts[-1] - owner._bytes_before
+        owner._most = owner._bytes_today
 
     def next_day() -> None:
         calendar.tm_yday += 1
@@ -241,3 +241,19 @@ def test_limits_that_cannot_be_read_are_refused(given: dict[str, str], sentence:
     with pytest.raises(ScenarioError) as refused:
         OwnerLimits(**given)
     assert sentence in str(refused.value)
+
+
+def test_bytes_of_a_day_are_kept_for_a_process_that_is_started_again(calendar: SimpleNamespace, tmp_path: Path) -> None:
+    first = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    assert [first.why_away(wire_bytes) for wire_bytes in (0, 60_000)] == ["", ""]
+    first.close()
+    second = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    assert second.why_away(30_000) == "" and second.why_away(40_000) == "--bytes-a-day: 100,000 bytes today"
+    second.close()
+    calendar.tm_yday = 2
+    third = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    assert third.why_away(99_000) == "" and third.why_away(198_000) == ""
+    third.close()
+    (tmp_path / owner_limits.TODAY).write_text('{"day": 3}')
+    with pytest.raises(ScenarioError, match=rf"--bytes-a-day, .*{owner_limits.TODAY}: the bytes of a day cannot be"):
+        OwnerLimits(bytes_a_day="100kB", folder=tmp_path)

@@ -6,26 +6,19 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hidden_folders import free_port
-from owners import own_scenario, own_table, own_tables
-from processes import HANGS_S, is_alive, kill, seedbus, wait_for
+from owner_processes import federation
+from owners import own_scenario, own_table
+from processes import HANGS_S, is_alive, kill, wait_for
 from tcp_proxy import CountingProxy
 
-from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, write_table
 from seedbus.scenarios.consent.owner_limits import TODAY
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.loading import load
-from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.transports.placement import Placement
 
 pytestmark = pytest.mark.slow
 ENDLESS: dict[str, Any] = {
@@ -33,87 +26,6 @@ ENDLESS: dict[str, Any] = {
     "participation": {"clients": 3, "cohort": 3, "quorum": 2, "deadline_s": 2, "every_s": 0.1},
     "stop": {"rounds": 100_000},
 }
-
-
-class Federation:
-    """A server and its owners, each a process, whose standard error goes to a file.
-
-    Args:
-        folder: where all is.
-        fields: what is not as in `own_scenario`.
-    """
-
-    def __init__(self, folder: Path, **fields: Any) -> None:
-        self.folder = folder
-        self.tables = own_tables(folder / "owners")
-        self.port = free_port()
-        self.processes: list[subprocess.Popen[str]] = []
-        self.fields = fields
-        self.pairs = {name: KeyPair.new() for name in ("server", "owner0", "owner1", "owner2")}
-        for name, pair in self.pairs.items():
-            pair.save(folder / "keys", name)
-        own = [Entry(f"owner{n}", self.pairs[f"owner{n}"].public, ((n, n),), evaluator=False) for n in range(3)]
-        write_table(folder / "keys" / TABLE, own)
-
-    def start(self, name: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        with (self.folder / f"{name}.txt").open("w") as said:
-            process: subprocess.Popen[str] = seedbus(*arguments, cwd=self.folder, stderr=said, **options)
-        self.processes.append(process)
-        return process
-
-    def server(self, name: str = "run", *, is_locked: bool = False, **fields: Any) -> subprocess.Popen[str]:
-        (self.folder / f"{name}.yaml").write_text(dump(own_scenario(**(self.fields | fields))))
-        keys = ("--keys", "keys") if is_locked else ()
-        to = ("--bind", f"tcp://127.0.0.1:{self.port}", "--out", name, "--patience", HANGS_S)
-        return self.start(f"server-{name}", "server", f"{name}.yaml", *to, *keys)
-
-    def owner(
-        self, number: int, *more: object, at: str = "", name: str = "", is_locked: bool = False, **options: Any
-    ) -> subprocess.Popen[str]:
-        own = ("--clients", f"{number}-{number}", "--own", self.tables[number])
-        server = self.pairs["server"].public.decode()
-        keys = ("--server-key", server, "--key", f"keys/owner{number}{SECRET}") if is_locked else ()
-        to = ("--connect", at or f"tcp://127.0.0.1:{self.port}", "--patience", HANGS_S)
-        return self.start(name or f"owner{number}", "client", *to, *own, *keys, *more, **options)
-
-    def said(self, name: str) -> str:
-        return (self.folder / f"{name}.txt").read_text()
-
-    def rounds(self, name: str = "run") -> int:
-        log = self.folder / name / "log.jsonl"
-        return log.read_text().count('"event": "round"') if log.exists() else 0
-
-    def goes_on(self, name: str = "run", rounds: int = 3) -> None:
-        until = self.rounds(name) + rounds
-        wait_for(lambda: self.rounds(name) >= until)
-
-    def ends(self, *processes: subprocess.Popen[str]) -> list[int]:
-        for process in processes:
-            process.communicate(timeout=HANGS_S)
-        return [process.returncode for process in processes]
-
-    def digest(self, name: str = "run") -> str:
-        found: str = json.loads((self.folder / name / "results.json").read_text())["digest"]
-        return found
-
-    def rehearsed(self, **fields: Any) -> str:
-        placement = Placement("memory", own=str(self.folder / "owners" / "*" / "*.csv"))
-        scenario = load(own_scenario(**(self.fields | fields)))
-        digest: str = run(scenario, self.folder / "alone", placement=placement, page=False).digest
-        return digest
-
-
-@contextmanager
-def federation(folder: Path, **fields: Any) -> Iterator[Federation]:
-    here = Federation(folder, **fields)
-    try:
-        yield here
-    finally:
-        for process in here.processes:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    kill(process.pid, signal.SIGKILL)
-            process.communicate()
 
 
 def changed(path: Path) -> None:
@@ -134,17 +46,17 @@ def test_an_owner_is_told_once_of_data_that_change_and_the_run_goes_on_with_thos
         server, owners = here.server(), [here.owner(number) for number in range(3)]
         here.goes_on()
         shutil.copytree(tmp_path / "owners", tmp_path / "before")
-        how(here.tables[1])
+        how(here.places[1])
         wait_for(lambda: "data changed" in here.said("owner1"))
         here.goes_on()
-        grown(here.tables[1])
+        grown(here.places[1])
         here.goes_on(rounds=110)  # eleven seconds, after which a process looks again
         server.send_signal(signal.SIGINT)
         assert here.ends(server) == [Exit.INTERRUPTED]
         assert all(is_alive(owner.pid) for owner in owners)
         told = [line for line in here.said("owner1").splitlines() if "data changed" in line]
         effect = "effect none: the run goes on with what was read at first"
-        assert told == [f"data changed: file {here.tables[1]}, {effect}"]
+        assert told == [f"data changed: file {here.places[1]}, {effect}"]
         assert "data changed" not in here.said("owner0") + here.said("owner2") + here.said("server-run")
         command = ("run", "run.yaml", "--as", "run", "--out", "again", "--own")
         again = here.start("again", *command, "before/*/*.csv")
@@ -165,7 +77,7 @@ def test_who_brings_a_number_that_another_process_has_is_refused_by_it(tmp_path:
 
 def test_an_owner_of_one_sample_trains_on_it_and_holds_none_out(tmp_path: Path) -> None:
     with federation(tmp_path) as here:
-        own_table(here.tables[1], 1, 5)
+        own_table(here.places[1], 1, 5)
         server, *owners = here.server(), *(here.owner(number) for number in range(3))
         assert here.ends(server, *owners) == [0] * 4, here.said("server-run")
         assert here.digest() == here.rehearsed()
@@ -193,7 +105,7 @@ def test_a_server_of_another_run_has_nobody_of_the_first(tmp_path: Path) -> None
         here.goes_on()
         kill(server.pid, signal.SIGKILL)
         here.ends(server)
-        other = here.server("other", task=own_scenario()["task"] | {"hidden": [5]})
+        other = here.server(name="other", task=own_scenario()["task"] | {"hidden": [5]})
         assert here.ends(*owners) == [Exit.PEER] * 3, here.said("owner0")
         assert "(another-run): this server runs another run than the one" in here.said("owner0")
         assert is_alive(other.pid) and here.rounds("other") == 0

@@ -138,7 +138,7 @@ def test_past_its_bytes_a_client_is_away_until_the_next_day(
 
     ran = twice_away(what, tmp_path / "away", why_away, spend, next_day)
     assert outcome(ran) == outcome(go(tmp_path / "alone", what))
-    assert counts == sorted(counts) and 0 < owner._bytes_before < counts[-1]
+    assert counts == sorted(counts) and 0 < owner._bytes_today < counts[-1]
 
 
 @pytest.mark.slow

@@ -101,6 +101,15 @@ def test_processes_a_resumption_and_a_crash_of_the_server_tell_the_same(owners: 
         assert told(tmp_path / name) == told(tmp_path / "whole"), name
 
 
+def test_a_rehearsal_has_the_lines_of_a_run_whose_reports_were_lost(owners: Path, tmp_path: Path) -> None:
+    what = secure(faults=[{"fault": "drop", "kind": "report", "probability": 0.3}], stop={"rounds": 9})
+    there = go(what, tmp_path / "there", owners)
+    placement = Placement("memory", own=str(owners / "*" / "*.csv"))
+    here = run(what, tmp_path / "here", placement=placement, page=False, as_run=tmp_path / "there")
+    assert here.digest == there.digest and told(tmp_path / "here") == told(tmp_path / "there")
+    assert {line["answered"] for line in lines_of(tmp_path / "here")} > {3}
+
+
 class DropUnmask(Drop):
     """Lose the answers with which clients help to unmask: they vanish after they have sent their masked reports."""
 

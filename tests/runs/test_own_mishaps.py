@@ -133,12 +133,18 @@ def test_a_process_that_is_killed_takes_up_the_bytes_of_its_day(tmp_path: Path) 
 def test_clocks_that_are_off_by_a_day_change_nothing(tmp_path: Path) -> None:
     with federation(tmp_path) as here:
         server = here.server(is_locked=True)
-        ahead = "import sys, time; now = time.time; time.time = lambda: now() + 86_400"
-        (tmp_path / "sitecustomize.py").write_text(ahead)
-        off = os.environ | {"PYTHONPATH": str(tmp_path)}
-        owners = [here.owner(n, is_locked=True, **({"env": off} if n == 1 else {})) for n in range(3)]
+        ahead = [
+            "import time",
+            "now, local = time.time, time.localtime",
+            "time.time = lambda: now() + 86_400",
+            "time.localtime = lambda seconds=None: local(time.time() if seconds is None else seconds)",
+            f"open({str(tmp_path / 'ahead')!r}, 'w').close()",
+        ]
+        (tmp_path / "sitecustomize.py").write_text("\n".join(ahead))
+        off: dict[str, Any] = {"env": os.environ | {"PYTHONPATH": str(tmp_path)}}
+        owners = [here.owner(n, is_locked=True, **(off if n == 1 else {})) for n in range(3)]
         assert here.ends(server, *owners) == [0] * 4, here.said("owner1")
-        assert here.digest() == here.rehearsed()
+        assert (tmp_path / "ahead").exists() and here.digest() == here.rehearsed()
 
 
 def test_a_proxy_that_cuts_connections_delays_a_run_and_changes_nothing_of_it(tmp_path: Path) -> None:

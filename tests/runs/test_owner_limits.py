@@ -237,7 +237,7 @@ def test_hours_may_pass_midnight(calendar: SimpleNamespace, hours: str, within: 
         ({"command": "test 'x"}, "--while test 'x: it has no end (No closing quotation)"),
     ],
 )
-def test_limits_that_cannot_be_read_are_refused(given: dict[str, str], sentence: str) -> None:
+def test_limits_that_cannot_be_read_are_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         OwnerLimits(**given)
     assert sentence in str(refused.value)

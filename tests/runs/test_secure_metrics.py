@@ -17,6 +17,7 @@ from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
 from seedbus.bus import PASS, Kind, Passage, Verdict
+from seedbus.scenarios.consent.sentences import consent
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import MEMORY
@@ -25,6 +26,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.explain.words import _evaluation as evaluation_words
 
 WHOLE: dict[str, Any] = {
     "name": "decomfl",
@@ -204,3 +206,12 @@ def test_words_of_all_clients_add_up_within_32_bits_to_the_numbers_sum(asked: in
         cut = words([number, 5], asked).astype(object)
         assert max(map(abs, cut)) * asked <= LARGEST
         assert sums_of(list(cut * asked), asked) == [number * asked, 5 * asked]
+
+
+def test_owners_and_readers_of_a_scenario_are_told_of_sums_over_all_that_report() -> None:
+    line = consent(secure())["evaluation"]
+    assert "by the clients that report next" in line and "masks their number and the sums" in line
+    plain = consent(secure(secure_aggregation=None))
+    assert "by all clients" in plain["evaluation"] and "sends their number" in plain["evaluation"]
+    said = " ".join(evaluation_words(secure()))
+    assert "nobody measures the model of the last round" in said and "all clients that are there are asked" not in said

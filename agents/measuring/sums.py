@@ -41,12 +41,12 @@ def numbers(measured: Measured) -> list[int] | None:
 def means(sums: Sequence[int]) -> tuple[int, int, list[float]] | None:
     """Return how many clients have told, of how many samples, and the means over these.
 
-    None: they have told of no samples, or sums are none that clients who keep to the rules make.
+    None: they have told of no samples, as far as their sums are of clients that keep to the rules.
 
     Args:
         sums: of clients' numbers, one after the other.
     """
     told, samples, *totals = sums
-    if told < 1 or samples < 1 or any(abs(total) > int(LARGEST) * samples << UNIT_BITS for total in totals):
+    if told < 1 or samples < 1:
         return None
     return told, samples, [total / 2**UNIT_BITS / samples for total in totals]

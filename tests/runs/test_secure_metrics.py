@@ -16,7 +16,7 @@ from seedbus.agents.secure.numbers import BITS, LARGEST, sums_of, words
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
-from seedbus.bus import PASS, Kind, Passage, Verdict
+from seedbus.bus import PASS, Envelope, Kind, Passage, Verdict
 from seedbus.scenarios.consent.sentences import consent
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
@@ -167,16 +167,19 @@ def test_who_tells_what_no_samples_have_leaves_no_line_and_stops_nothing(
     assert "no sum of what clients measure is known" in (tmp_path / "run" / "log.jsonl").read_text()
 
 
+@pytest.mark.parametrize("told_by_it", [[], [b""], [b"12345678"], [7]], ids=repr)
 def test_a_report_without_what_is_told_beside_it_is_refused_by_its_client(
-    owners: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told_by_it: list[Any], owners: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = party.Party.full
-    monkeypatch.setattr(
-        party.Party, "full", lambda self, report: report if report.client == 1 else honest(self, report)
-    )
-    summary = go(secure(), tmp_path / "run", owners).summary
-    assert summary["refusals"] == {"bad-payload": {"1": 3}}
-    assert [line["answered"] for line in lines_of(tmp_path / "run")] == [2, 2, 2]
+
+    def full(self: party.Party, report: Envelope) -> Envelope:
+        return report._replace(body=[*report.body, *told_by_it]) if report.client == 1 else honest(self, report)
+
+    monkeypatch.setattr(party.Party, "full", full)
+    summary = go(secure(stop={"rounds": 3}), tmp_path / "run", owners).summary
+    assert summary["refusals"]["bad-payload"]["1"] >= 2 and summary["version"] == 3
+    assert [line["answered"] for line in lines_of(tmp_path / "run")] == [2, 2]
 
 
 def test_a_server_that_asks_each_client_for_its_own_sums_gets_none(

@@ -20,6 +20,8 @@ class Exchange:
     these come the answers (`answered`). This one asks nothing and changes nothing.
 
     Attributes:
+        beside: how many whole numbers clients tell beside each report, for their sum alone; the round sets it.
+        sums: the sum of each over the reports that `total` has added up; None: it is not known.
         before_plans: the stages before the round's plans, by number, in order.
         after_reports: the stages after its reports.
         sums_reports: whether the commit is made of what `total` returns.
@@ -32,6 +34,8 @@ class Exchange:
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
+        self.beside = 0
+        self.sums: Sequence[int] | None = None
 
     def ask(self, stage: int, reported: frozenset[int]) -> Iterable[Envelope]:
         """Return the questions of a stage; reported: the clients whose reports are to enter the commit."""
@@ -49,8 +53,12 @@ class Exchange:
         """Return a plan as its client gets it; None: the client takes no part."""
         return envelope
 
+    def bare(self, report: Envelope) -> Envelope:
+        """Return a REPORT without what the feature has added to it."""
+        return report
+
     def admit(self, envelope: Envelope) -> None:
-        """Raise `ReportRefused` if a report does not count."""
+        """Raise `ReportRefused` if a report does not count, `BadPayload` if what was added cannot be read."""
 
     def total(self, numbers: Mapping[int, NDArray[Any]]) -> NDArray[Any] | None:
         """Return the sum of reports, from the numbers of each client's, [K, P] or [d]; None: it is not known."""
@@ -74,7 +82,7 @@ class ClientPart:
     """What a feature does in a client's work. One serves all clients of a process; this one does nothing.
 
     A process's clients call its methods in this order: `bare` and `planned` for each plan; `measured` for what came of
-    the work; `sent` for the report that leaves, which a fault may have changed.
+    the work; `sent` for the report that leaves, which a fault may have changed; `full` for its message.
 
     Attributes:
         is_asked: whether the server asks it questions (`Exchange.ask`).
@@ -93,9 +101,20 @@ class ClientPart:
         """Return what came of a client's work as it goes on."""
         return outcome
 
-    def sent(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
-        """Return what came of a client's work as it leaves the client."""
+    def sent(
+        self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
+    ) -> WorkResult:
+        """Return what came of a client's work as it leaves the client.
+
+        Args:
+            algorithm, client, plan, outcome: what came of which work.
+            beside: whole numbers that are told beside the report, for their sum alone.
+        """
         return outcome
+
+    def full(self, report: Envelope) -> Envelope:
+        """Return a REPORT with what the feature adds to it."""
+        return report
 
     def answer(self, question: Envelope) -> Envelope | None:
         """Return the answer to a question; None if a newer one has overtaken it. Raises `BadPayload`."""

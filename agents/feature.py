@@ -23,6 +23,7 @@ class Feature:
         has_server: whether its runs have a server.
         only_here: why its runs have all clients in one process, in words; "": they may have them anywhere.
         draws_secrets: whether clients draw secrets that no seed repeats, so that what they send differs each time.
+        shows_sums_alone: whether the server learns sums over clients, and nothing of one of them.
         metrics: what its runs measure beside what all do.
         figures: what lines of metrics and rounds have of it, such as "epsilon".
         chance: of being in a random scenario.
@@ -33,6 +34,7 @@ class Feature:
     has_server: ClassVar[bool] = True
     only_here: ClassVar[str] = ""
     draws_secrets: ClassVar[bool] = False
+    shows_sums_alone: ClassVar[bool] = False
     metrics: ClassVar[Sequence[str]] = ()
     figures: ClassVar[Sequence[str]] = ()
     chance: ClassVar[float] = 0.0

@@ -42,11 +42,13 @@ class _Asked(NamedTuple):
         client: the client.
         plan: its plan.
         replica: its replica, at the plan's version; not to be written to.
+        newest: the commit that it folded last; None: it missed none.
     """
 
     client: int
     plan: Any
     replica: Replica
+    newest: Any
 
 
 class _UnpackedPlan(NamedTuple):
@@ -154,7 +156,7 @@ class Host:
         answer = self._answers.get(client)
         if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
             return [answer]
-        return _Asked(client, plan, replica)
+        return _Asked(client, plan, replica, missed[-1] if missed else None)
 
     def _unusable(self, envelope: Envelope, error: BadPayload | CommitGap) -> list[Envelope]:
         """Note that a client cannot act upon a message. Returns the answers to it.
@@ -196,7 +198,12 @@ class Host:
         """A client is brought to a version, and measures it on samples of its own."""
         client = envelope.client
         is_behind = envelope.base < self.replicas.version(client)
-        if self._measures is None or is_behind or not self._measures.is_due(client, envelope.round, envelope.base):
+        if (
+            self._measures is None
+            or self._measures.in_sums
+            or is_behind
+            or not self._measures.is_due(client, envelope.round, envelope.base)
+        ):
             self._observer.noted("unexpected", kind=envelope.kind.name, client=client)
             return []
         try:
@@ -264,7 +271,7 @@ class Host:
 
     def _work(self, group: Sequence[_Asked]) -> None:
         """Compute the answers of clients that share a replica and a plan."""
-        (_, plan, replica), *_ = group
+        (_, plan, replica, _), *_ = group
         self._discard_models(plan.round)
         memories = [self._memories.before(each.client, plan.round) for each in group]
         objectives = [self.problem.objective(each.client, plan.round) for each in group]
@@ -283,7 +290,7 @@ class Host:
             self.algorithm.local_together(self.replicas.first(), [None] * len(chosen), plan, objectives)
 
     def _answer(self, asked: _Asked, outcome: WorkResult) -> Envelope:
-        client, plan, replica = asked
+        client, plan, replica, _ = asked
         for part in self._parts:
             outcome = part.measured(self.algorithm, client, plan, outcome)
         try:
@@ -292,14 +299,25 @@ class Host:
                 outcome = self._tampered(client, plan.round, report), memory
         except Declined as why:
             return messages.decline(client, plan, why)
+        beside = self._beside(asked)
         for part in self._parts:
-            outcome = part.sent(self.algorithm, client, plan, outcome)
+            outcome = part.sent(self.algorithm, client, plan, outcome, beside)
         if isinstance(outcome, Declined):
             return messages.decline(client, plan, outcome)
         sent, memory = outcome
         self._memories.keep(client, plan.round, memory)
         digests = replica.digests() if self._verifier.is_due(plan.version) else {}
-        return messages.pack_report(self.algorithm, client, plan, sent, digests)
+        message = messages.pack_report(self.algorithm, client, plan, sent, digests)
+        for part in self._parts:
+            message = part.full(message)
+        return message
+
+    def _beside(self, asked: _Asked) -> Sequence[int]:
+        """Return the numbers that a client tells beside its report."""
+        client, plan, replica, newest = asked
+        if self._measures is None or not self._measures.rides(plan.round):
+            return ()
+        return self._measures.beside(client, plan.round, plan.version, self.algorithm.point(replica, newest))
 
     def _tampered(self, client: int, round: int, report: Any) -> Any:
         """The report, or the one that a fault puts in its place."""

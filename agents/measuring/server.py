@@ -4,6 +4,10 @@ A mean over all samples is Σ sums / Σ counts, so clients count by their sample
 Beside them are quantiles of the clients' own means, for which each client with samples counts once.
 A client whose mean is no number of float32 is refused, so that no single one can end a run as diverged. (Once all
 diverge, their reports are refused as well, which ends it.) What is a number is taken as it is told.
+
+Where the server may see sums over clients alone, it asks none of them (`in_sums`). Those that report in the next round
+tell beside their reports what they measure at its start, which is the model of the evaluation, and the line of metrics
+is made of their sums when that round is closed. After the last round there is none.
 """
 
 from __future__ import annotations
@@ -11,22 +15,25 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
+from seedbus.agents.measuring import sums
 from seedbus.agents.messages import Evaluation, Measured
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR
 
-LARGEST = float(np.finfo(np.float32).max)
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 """By the end of a metric's name: the least of the clients' own means that this part of them does not exceed."""
 COUNTS = ("asked", "answered", "samples")
 """How many clients were asked, how many answered, and of how many samples."""
 
 
-def beside_means(metrics: Sequence[str]) -> list[str]:
-    """Return what a line of metrics has beside the means of these: their quantiles over clients, and counts."""
-    return [*(f"{name}.{end}" for name in metrics for end in QUANTILES), *COUNTS]
+def beside_means(metrics: Sequence[str], *, in_sums: bool = False) -> list[str]:
+    """Return what a line of metrics has beside the means of these: their quantiles over clients, and counts.
+
+    Args:
+        metrics: the metrics.
+        in_sums: whether the server sees sums over clients alone, which have no quantiles.
+    """
+    return [*(f"{name}.{end}" for name in metrics if not in_sums for end in QUANTILES), *COUNTS]
 
 
 class Measuring:
@@ -34,20 +41,26 @@ class Measuring:
 
     Args:
         names: the metrics, in the order in which clients' sums travel.
+        in_sums: whether the server sees sums over clients alone.
 
     Attributes:
         waiting: who has not answered: clients, and the evaluator, which tells the digest of the same version.
         is_open: whether an evaluation has been asked for that has no line of metrics yet.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, in_sums: bool = False) -> None:
         self.names = names
+        self.in_sums = in_sums
         self.waiting: set[int] = set()
         self.is_open = False
         self._round = self._version = 0
         self._asked = 0
         self._told: dict[int, Measured] = {}
         self._diagnostics: dict[str, float] = {}
+
+    def beside(self, round: int, every: int) -> int:
+        """Return how many numbers clients tell beside their reports of a round; every: how often they measure."""
+        return sums.width(self.names) if self.in_sums and sums.rides(round, every) else 0
 
     def begin(self, round: int, version: int, clients: Collection[int]) -> None:
         """These clients are asked to measure a version, and the evaluator for its digest."""
@@ -75,7 +88,7 @@ class Measuring:
         self.waiting.discard(client)
         if len(measured.sums) != len(self.names):
             raise BadPayload(f"a MEASURED of {len(measured.sums)} sums, not of {len(self.names)}")
-        if not all(abs(total) <= LARGEST * measured.samples for total in measured.sums):
+        if not all(abs(total) <= sums.LARGEST * measured.samples for total in measured.sums):
             raise ReportRefused("absurd", f"client {client} measures means that float32 does not have")
         self._told[client] = measured
 
@@ -96,5 +109,22 @@ class Measuring:
         for place, name in enumerate(self.names):
             own = sorted(each.sums[place] / each.samples for each in told if each.samples)
             means |= {f"{name}.{end}": own[math.ceil(part * len(own)) - 1] for end, part in QUANTILES.items()}
-        counts = dict(zip(COUNTS, map(float, (self._asked, len(told), samples)), strict=True))
-        return Evaluation(self._round, self._version, means | self._diagnostics | counts)
+        return self._line(means, self._asked, len(told), samples)
+
+    def added_up(self, version: int, asked: int, numbers: Sequence[int]) -> Evaluation | None:
+        """Return the means of what clients have told beside their reports; None: they have told nothing that counts.
+
+        Args:
+            version: of the model that they have measured.
+            asked: how many clients the round has asked.
+            numbers: the sums of what they have told.
+        """
+        found = sums.means(numbers) if version == self._version else None
+        if found is None:
+            return None
+        told, samples, values = found
+        return self._line(dict(zip(self.names, values, strict=True)), asked, told, samples)
+
+    def _line(self, means: dict[str, float], *counts: int) -> Evaluation:
+        told = dict(zip(COUNTS, map(float, counts), strict=True))
+        return Evaluation(self._round, self._version, means | self._diagnostics | told)

@@ -8,6 +8,8 @@ from typing import Any
 
 from seedbus.agents.extensions import ClientPart, OpenExchange
 from seedbus.agents.feature import Feature, Words
+from seedbus.agents.measuring.sums import width
+from seedbus.agents.secure.numbers import word_count
 from seedbus.agents.secure.settings import Terms
 
 
@@ -15,6 +17,7 @@ class SecureSums(Feature):
     """Clients mask their reports. What does that needs a package that is not always installed."""
 
     draws_secrets = True
+    shows_sums_alone = True
     chance = 0.25
     promises = "secure sums"
     without = "none: the server sees each report of its own"
@@ -50,7 +53,9 @@ class SecureSums(Feature):
     def up_bytes(self) -> int:
         from seedbus.agents.secure.party import told_bytes
 
-        return told_bytes(Terms.of(self.settings, self.scenario.participation).most - 1)
+        terms = Terms.of(self.settings, self.scenario.participation)
+        measured = width(self.scenario.task.metrics) if self.scenario.evaluation.by == "clients" else 0
+        return told_bytes(terms.most - 1) + 4 * word_count(measured, terms.asked)
 
     def idle(self) -> Iterator[tuple[str, str]]:
         neighbours, others = self.settings.neighbours, self.scenario.participation.most_asked - 1

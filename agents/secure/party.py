@@ -40,6 +40,7 @@ from seedbus.agents.secure.masks import (
     self_mask,
     unseal,
 )
+from seedbus.agents.secure.numbers import LARGEST, words
 from seedbus.agents.secure.settings import SecureAggregation, Terms
 from seedbus.agents.secure.sharing import SHARE_BYTES, split
 from seedbus.agents.secure.stages import (
@@ -59,8 +60,6 @@ from seedbus.bus.text import listed
 
 TELL_BYTES = 11
 """Bytes of a TELL beside what it tells: an envelope's header, msgpack's, and its length."""
-LARGEST = 2**31 - 1
-"""What a sum may be in magnitude, to be told from its value modulo 2³²."""
 
 
 class Refused(Exception):
@@ -90,8 +89,9 @@ class _Session:
         own_share: of its self seed.
         needed: t; before the client has shared, the least that it can be.
         sharers: the neighbours that it masks with, ascending; None before its plan.
-        masked: the report that it has masked; None before. Of two with the same masks the server would learn the
-            difference, and thus a report if a plan of its choice makes the other one zeros.
+        masked: the report that it has masked, and what it tells beside it; None before. Of two with the same masks the
+            server would learn the difference, and thus a report if a plan of its choice makes the other one zeros.
+        beside: what it tells beside its report, masked; b"": nothing.
         reported: the neighbours that have reported, as the client has confirmed; None before.
     """
 
@@ -104,6 +104,7 @@ class _Session:
     needed: int = 2
     sharers: list[int] | None = None
     masked: Any = None
+    beside: bytes = b""
     reported: list[int] | None = None
 
 
@@ -137,7 +138,9 @@ class Party(ClientPart):
     def planned(self, plan: Envelope) -> None:
         self.admit(plan.client, plan.round, plan.body[-1] if plan.body else None)
 
-    def sent(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+    def sent(
+        self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
+    ) -> WorkResult:
         """Return a report with its masks; what cannot be masked is declined in the same words whatever it is."""
         if isinstance(outcome, Declined):
             return self.too_large()  # the other may quote a scalar
@@ -147,9 +150,13 @@ class Party(ClientPart):
         except Declined:
             return self.too_large()
         try:
-            return sums(algorithm).of_numbers(self.mask(client, plan.round, numbers)), memory
+            return sums(algorithm).of_numbers(self.mask(client, plan.round, numbers, beside)), memory
         except Declined as why:
             return why
+
+    def full(self, report: Envelope) -> Envelope:
+        told = self._sessions[report.client].beside
+        return report._replace(body=[*report.body, told]) if told else report
 
     def answer(self, envelope: Envelope) -> Envelope | None:
         """Return the TELL for an ASK; None if a newer question has overtaken it.
@@ -242,13 +249,14 @@ class Party(ClientPart):
             raise Declined("no-masks", f"{what}: its mask could not be recovered")
         session.sharers = sharers
 
-    def mask(self, client: int, round: int, numbers: Any) -> Any:
-        """Return a report with its masks, int32 in the same shape.
+    def mask(self, client: int, round: int, numbers: Any, beside: Sequence[int] = ()) -> Any:
+        """Return a report with its masks, int32 in the same shape; `full` adds what is told beside it.
 
         Args:
             client: the client.
             round: the round, to which `admit` admitted it.
             numbers: the report, int32.
+            beside: whole numbers that are told beside it.
 
         Raises:
             Declined: a number is so large that a sum might not fit into 32 bits, or the client has masked another
@@ -257,20 +265,22 @@ class Party(ClientPart):
         if int(np.abs(numbers.astype(np.int64)).max()) > self._largest:
             raise self.too_large()
         session = self._sessions[client]
-        if session.masked is not None and not np.array_equal(session.masked, numbers):
+        whole = np.concatenate([numbers.ravel(), words(beside, self._terms.asked)]).astype(np.int32)
+        if session.masked is not None and not np.array_equal(session.masked, whole):
             raise Declined(
                 "no-masks", f"client {client} is to mask another report in round {round}; it masks one a round"
             )
-        session.masked = numbers
-        secrets, length = session.secrets, numbers.size
-        masked: Words = numbers.ravel().view(np.uint32) + self_mask(secrets.self_seed, round, client, length)
+        session.masked = whole
+        secrets, length = session.secrets, whole.size
+        masked: Words = whole.view(np.uint32) + self_mask(secrets.self_seed, round, client, length)
         for neighbour in session.sharers or ():
             try:
                 pair = pair_mask(secrets.mask_seed, session.public[neighbour], round, client, neighbour, length)
             except BadKey as error:
                 raise Declined("no-masks", f"client {neighbour}: {error}") from None
             masked = masked + pair if client < neighbour else masked - pair
-        return masked.view(np.int32).reshape(numbers.shape)
+        session.beside = masked[numbers.size :].astype("<u4").tobytes()
+        return masked[: numbers.size].view(np.int32).reshape(numbers.shape)
 
     def too_large(self) -> Declined:
         """Return why a client declines whose numbers are too large for a sum.

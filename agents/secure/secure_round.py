@@ -30,6 +30,7 @@ from seedbus.agents.secure.masks import (
     pair_mask,
     self_mask,
 )
+from seedbus.agents.secure.numbers import sums_of, word_count
 from seedbus.agents.secure.settings import SecureAggregation, Terms
 from seedbus.agents.secure.sharing import SHARE_BYTES, agree, is_share, recover
 from seedbus.agents.secure.stages import (
@@ -94,6 +95,7 @@ class SecureRound(Exchange):
         self._confirmed: dict[int, dict[int, bytes]] = {}  # sender → recipient → confirmation
         self._complaints: set[tuple[int, int]] = set()  # client, and whose confirmation or shares are not valid for it
         self._unrecovered: int | None = None  # whose secret could not be recovered from its shares
+        self._beside: dict[int, Words] = {}  # what clients have told beside their reports, masked
         self._shares: dict[int, dict[int, bytes]] = {}  # client → holder → share of the secret that is due
 
     def ask(self, stage: int, reported: frozenset[int] = frozenset()) -> list[Envelope]:
@@ -160,6 +162,14 @@ class SecureRound(Exchange):
             )
         if self.stage is not Stage.SHARES:
             raise ReportRefused("late", f"the reports of round {envelope.round} are being unmasked")
+        if self.beside:
+            told = envelope.body[-1] if envelope.body else None
+            if not isinstance(told, bytes) or len(told) != 4 * word_count(self.beside, self._terms.asked):
+                raise BadPayload(f"a report of client {envelope.client} without the numbers that are told beside it")
+            self._beside[envelope.client] = np.frombuffer(told, "<u4").astype(np.uint32)
+
+    def bare(self, report: Envelope) -> Envelope:
+        return report._replace(body=report.body[:-1]) if self.beside else report
 
     def _those_that_reported(self) -> dict[int, list[bytes]]:
         """Tell clients that have reported which of their neighbours have; nobody, if too few have for a sum."""
@@ -249,6 +259,8 @@ class SecureRound(Exchange):
     def total(self, reports: Mapping[int, NDArray[Any]]) -> NDArray[np.int64] | None:
         """Return the sum of the reports that clients confirmed, in the shape of one; None: shares lack or are wrong.
 
+        `sums` has that of the numbers which were told beside them.
+
         Args:
             reports: client → its masked report, int32.
         """
@@ -256,9 +268,11 @@ class SecureRound(Exchange):
         if not due or any(len(self._shares.get(client, ())) < self._needed(client) for client in due):
             return None
         (shape,) = {report.shape for report in reports.values()}
-        total: Words = np.zeros(int(np.prod(shape)), np.uint32)
+        size, nothing = int(np.prod(shape)), np.zeros(0, np.uint32)
+        total: Words = np.zeros(size + word_count(self.beside, self._terms.asked), np.uint32)
         for client in sorted(self._reported):
-            total += reports[client].ravel().view(np.uint32)
+            told = self._beside[client] if self.beside else nothing
+            total += np.concatenate([reports[client].ravel().view(np.uint32), told])
             own = self._secret(client)
             if own is None:
                 self._unrecovered = client
@@ -276,7 +290,9 @@ class SecureRound(Exchange):
                     except BadKey:
                         return None
                     total += pair if client < other else -pair  # the other has subtracted it, or added it
-        return total.view(np.int32).astype(np.int64).reshape(shape)
+        both = total.view(np.int32).astype(np.int64)
+        self.sums = sums_of(both[size:].tolist(), self._terms.asked)
+        return both[:size].reshape(shape)
 
     def blamed(self) -> Iterator[tuple[int, str, str]]:
         """Who broke the protocol in a way that only others noticed: client, reason and sentence.

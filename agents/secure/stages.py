@@ -3,7 +3,8 @@
     stage    ASK                                                      TELL
     KEYS     [0]                                                      [0, own public keys]
     SHARES   [1, neighbours, their public keys]                       [1, shares sealed for each neighbour]
-             a PLAN ends with the neighbours that have shared         a REPORT is masked
+             a PLAN ends with the neighbours that have shared         a REPORT is masked, and ends with the
+                                                                      numbers that are told beside it, if any
     CONFIRM  [3, neighbours that have reported]                       [3, a confirmation for each of these]
     UNMASK   [2, neighbours that have confirmed, confirmations by     [2, a share of each neighbour that has shared,
               these, shares from each neighbour that has shared]       then one of its own self mask]

@@ -41,6 +41,7 @@ from seedbus.agents.server.joining import Joining
 from seedbus.agents.server.positions import Positions
 from seedbus.agents.server.report_reader import ReportReader
 from seedbus.agents.server.reports import ReportHandler
+from seedbus.agents.server.round import Round
 from seedbus.agents.server.rounds import Rounds, RoundsState
 from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.silent import NOT_AS_ASKED, SilentMembers
@@ -150,7 +151,9 @@ class Coordinator:
         self._durable = self.rounds.pack()
         self.joining = Joining(spec, self.positions, self.catch_up, self.rounds, proofs=proofs or {}, apart=apart)
         self.silent = SilentMembers(spec.participation, self.rounds, self.positions, self.catch_up, self.refused)
-        self.measuring = Measuring(spec.measured_by_clients) if spec.evaluation.by == "clients" else None
+        self.measuring: Measuring | None = None
+        if spec.evaluation.by == "clients":
+            self.measuring = Measuring(spec.measured_by_clients, in_sums=spec.measures_in_sums)
         self.reader = ReportReader(spec.algorithm, self.rounds, self.verifier)
         reports = ReportHandler(self.reader, self.positions, self.catch_up, self.rounds, self.verifier)
         self.handlers: dict[Kind, Handler] = {
@@ -291,6 +294,8 @@ class Coordinator:
         now.lags = self.positions.lags(now.cohort, self.version)
         self._are_plans_due = False
         now.exchange = self.spec.open_exchange(self.round, self.version, now.cohort)
+        if self.measuring is not None:
+            now.exchange.beside = self.measuring.beside(self.round, self.spec.evaluation.every)
         self.catch_up.open(now.plan, now.waiting)
         self._plans = [plan for client in now.cohort for plan in self.catch_up.plan_for(client)]
         return self._messages()
@@ -355,6 +360,8 @@ class Coordinator:
     def close_round(self, now_ns: int = 0) -> ClosedRound:
         """Aggregate, if there is a quorum. The caller makes the commit durable before it calls `published`."""
         closed, reported, commit, record = self.rounds.close(self.version, now_ns)
+        if self.measuring is not None and closed.exchange.beside:
+            self._added_up(self.measuring, closed, now_ns)
         if reported or commit is not None:
             self.silent.heard()
         for client in self.catch_up.close():
@@ -410,6 +417,8 @@ class Coordinator:
     def _ask_members(self, measuring: Measuring, round: int) -> None:
         """Ask all members to measure the newest version, but those that lag too far for commits."""
         missed = {client: self.catch_up.missed_by(client) for client in self.positions.members}
+        if measuring.in_sums:
+            missed = {}
         may_ask = missed if self.spec.measure is None else self.spec.measure.get((round, self.version), ())
         asked = {client: commits for client, commits in missed.items() if commits is not None and client in may_ask}
         for client, commits in asked.items():
@@ -456,6 +465,10 @@ class Coordinator:
         """Make a line of metrics of what clients have measured, if they were asked to."""
         if self.measuring is None or not self.measuring.is_open:
             return
+        if self.measuring.in_sums:
+            self.measuring.is_open = False  # the next round's reports come with what clients measure
+            self.progress.answered()
+            return
         evaluation = self.measuring.ended()
         if evaluation is not None:
             told = self.measuring.answered
@@ -463,6 +476,15 @@ class Coordinator:
         else:
             self.progress.answered()
             self._observer.noted("not-measured", what="no client has told of samples that it holds out")
+
+    def _added_up(self, measuring: Measuring, closed: Round, now_ns: int) -> None:
+        """Make a line of metrics of what clients have told beside their reports, as far as its sum is known."""
+        numbers = closed.exchange.sums
+        found = None if numbers is None else measuring.added_up(closed.plan.version, len(closed.cohort), numbers)
+        if found is not None:
+            self._keep_line(found, now_ns)
+        else:
+            self._observer.noted("not-measured", what="no sum of what clients measure is known, or it is none of means")
 
     def _keep_line(self, evaluation: Evaluation, now_ns: int, told: list[int] | None = None) -> None:
         """Keep what was measured; told: the clients that did, for a rehearsal, if not all of them."""

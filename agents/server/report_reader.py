@@ -50,7 +50,9 @@ class ReportReader:
         """Return what a follower's message carries."""
         if self._reports.get(envelope.client, _NOTHING)[0] is envelope.body:
             return self._tally
-        return messages.tally(self._algorithm, self._verifier.is_due, envelope)
+        now = self._rounds.get(envelope.round) if envelope.kind is REPORT else None
+        bare = envelope if now is None else now.exchange.bare(envelope)
+        return messages.tally(self._algorithm, self._verifier.is_due, bare)
 
     def read(self, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
         """Return a report that may be aggregated, and its digests. Raises `BadPayload`, `ReportRefused`."""

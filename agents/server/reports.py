@@ -57,7 +57,7 @@ class ReportHandler:
         now, client = self._expecting(envelope), envelope.client
         is_due = self._verifier.is_due(envelope.base)
         now.exchange.admit(envelope)
-        report, claim = self._reader.read(envelope, now.plan, has_digests=is_due)
+        report, claim = self._reader.read(now.exchange.bare(envelope), now.plan, has_digests=is_due)
         difference = self._verifier.claimed(client, envelope.base, claim) if is_due else None
         if difference is not None:
             raise ReportRefused("diverged", difference)

@@ -34,6 +34,7 @@ class RunSpec:
         evaluation: how often the evaluator measures.
         metrics: the names of what it measures.
         measured_by_clients: those of them that clients measure where they do, means over samples.
+        measures_in_sums: whether the server sees sums over clients alone of what these measure.
         measure: (round, version) → the clients that are asked to measure then, at others none; None: always all.
         network: latency and bandwidth of links.
         compute: how long clients work.
@@ -63,6 +64,7 @@ class RunSpec:
     evaluation: Cadence = field(default_factory=Cadence)
     metrics: Sequence[str] = ()
     measured_by_clients: Sequence[str] = ()
+    measures_in_sums: bool = False
     measure: Mapping[tuple[int, int], Collection[int]] | None = None
     network: Network = field(default_factory=Network)
     compute: Compute = field(default_factory=Compute)

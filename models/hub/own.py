@@ -22,6 +22,19 @@ def nobodys_rows(columns: Columns, classes: int) -> list[Row]:
     return [Row(source, number, number % max(1, classes), -1) for number in range(count)]
 
 
+def kept(rows: list[Row]) -> list[Row]:
+    """Return rows with what they hold in memory, so that a file that changes afterwards changes nothing of a run."""
+    source = [
+        {name: _kept_image(value) if isinstance(value, dict) else value for name, value in row.content.items()}
+        for row in rows
+    ]
+    return [Row(source, number, row.label, row.owner) for number, row in enumerate(rows)]
+
+
+def _kept_image(image: Mapping[str, Any]) -> dict[str, Any]:
+    return {"bytes": _bytes(image), "path": None}
+
+
 def content_of(row: Row) -> bytes:
     """Return what a row is, wherever it is read."""
     values = [

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.models.data.roots import locate, own_folder
 from seedbus.models.errors import DataError
-from seedbus.models.hub.own import content_of, nobodys_rows
+from seedbus.models.hub.own import content_of, kept, nobodys_rows
 from seedbus.models.hub.rows import Columns, DataSet, Row, Splits, read_rows
 from seedbus.models.hub.weights import LastBlocks, heads, selected
 from seedbus.models.partition import Divisible, Division, Partition
@@ -121,7 +121,7 @@ class HuggingFaceSettings(PrecisionTask, frozen=True):
         """See `partitions.own.ReadsOwn`. Raises `DataError`."""
         if not place.is_dir():
             raise DataError(place, "no folder", "a folder that `datasets` reads, such as `save_to_disk` writes")
-        return self._rows(str(place), is_own=True)[0]["train"]
+        return kept(self._rows(str(place), is_own=True)[0]["train"])
 
     def read_public(self) -> None:
         """See `partitions.own.ReadsOwn`: there is no such test set."""

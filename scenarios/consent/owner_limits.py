@@ -5,6 +5,7 @@ The command is hers alone: it is split into words as a shell does and run withou
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,13 +14,18 @@ import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from seedbus.bus.clock import local_time, wall_seconds
+from seedbus.bus.files import atomic_write, check_file, make_folder, read
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.amounts import byte_count
 
 EVERY_S = 60.0  # from one run of the command to the next
 TIMEOUT_S = 10.0  # after which a command that runs is ended, and counts as a no
+KEEP_S = 5.0  # from one time that the bytes of the day are written to the next; a process that is killed loses these
+TODAY = "bytes-today.json"
+_MOST_KEPT = 1000  # bytes of that file
 LEAST_BYTES = 100_000  # joining and the heartbeats of an hour take less
 
 
@@ -30,17 +36,22 @@ class OwnerLimits:
         hours: when it takes part, as `22-6`: from ten in the evening until six in the morning, local time; "": always.
         bytes_a_day: how much it sends and receives on the wire in a day of local time, as `20MB`; "": any amount.
         command: while it ends with status 0; "": there is none.
+        folder: where the bytes of a day are kept, for a process that is started again; None: nowhere.
 
     Raises:
         ScenarioError: one of these cannot be read.
     """
 
-    def __init__(self, hours: str = "", bytes_a_day: str = "", command: str = "") -> None:
+    def __init__(self, hours: str = "", bytes_a_day: str = "", command: str = "", folder: Path | None = None) -> None:
         self._hours = _hours(hours)
         self._most = _bytes(bytes_a_day)
         self._command = _Command(_words(command)) if command else None
-        self._day = (0, 0)
-        self._bytes_before = 0  # of earlier days
+        self._file = None if folder is None or self._most is None else folder / TODAY
+        self._day, self._bytes_today = (0, 0), 0
+        self._counted = 0  # of the bytes of this process
+        self._next_s = 0.0  # when the file is written next
+        if self._file is not None:
+            self._day, self._bytes_today = _kept(self._file)
 
     @property
     def are_any(self) -> bool:
@@ -54,17 +65,30 @@ class OwnerLimits:
         """
         now = local_time()
         if (now.tm_year, now.tm_yday) != self._day:
-            self._day, self._bytes_before = (now.tm_year, now.tm_yday), wire_bytes
+            self._day, self._bytes_today = (now.tm_year, now.tm_yday), 0
+        else:
+            self._bytes_today += wire_bytes - self._counted
+        has_more, self._counted = wire_bytes != self._counted, wire_bytes
+        if has_more and wall_seconds() >= self._next_s:
+            self._keep()
         if self._hours is not None and not _is_within(*self._hours, now.tm_hour):
             return "--hours {}-{}".format(*self._hours)
-        if self._most is not None and wire_bytes - self._bytes_before >= self._most:
-            return f"--bytes-a-day: {wire_bytes - self._bytes_before:,} bytes today"
+        if self._most is not None and self._bytes_today >= self._most:
+            return f"--bytes-a-day: {self._bytes_today:,} bytes today"
         return "" if self._command is None else self._command.why_not()
 
     def close(self) -> None:
-        """End the command, if it runs."""
+        """End the command, if it runs, and keep the bytes of the day."""
+        self._keep()
         if self._command is not None:
             self._command.close()
+
+    def _keep(self) -> None:
+        if self._file is not None and self._counted:
+            make_folder(self._file.parent)
+            with atomic_write(self._file) as file:
+                file.write(json.dumps({"day": self._day, "bytes": self._bytes_today}).encode())
+            self._next_s = wall_seconds() + KEEP_S
 
 
 @dataclass(slots=True)
@@ -116,6 +140,19 @@ class _Command:
                 os.killpg(self._running.pid, signal.SIGKILL)
             self._running.wait()
             self._running = None
+
+
+def _kept(file: Path) -> tuple[tuple[int, int], int]:
+    """Return the day of a file, year and day of it, and its bytes. Raises `ScenarioError`."""
+    try:
+        if not check_file(file):
+            return (0, 0), 0
+        content = json.loads(read(file, _MOST_KEPT))
+        (year, day), size = content["day"], content["bytes"]
+        return (int(year), int(day)), int(size)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        what = f"the bytes of a day cannot be read ({error}); expected a file as this option writes it, or none"
+        raise ScenarioError(f"--bytes-a-day, {file}", [what]) from None
 
 
 def _is_within(first: int, end: int, hour: int) -> bool:

@@ -40,7 +40,7 @@ def consent(scenario: Scenario, memory: str = "") -> dict[str, str]:
         "algorithm": _algorithm(scenario),
         "sends up": _sent(scenario),
         **(absent | promised),
-        "evaluation": _evaluation(scenario.evaluation),
+        "evaluation": _evaluation(scenario.evaluation, in_sums=scenario.shows_sums_alone),
         "kept": _kept(scenario, memory),
         "end": f"{', or '.join(ends(scenario))}; you may stop this process at any time",
     }
@@ -100,13 +100,17 @@ def report_bytes(scenario: Scenario) -> int:
     return len(encode(messages.pack_report(algorithm, 0, plan, algorithm.example(plan), {}))[0]) + FRAMING
 
 
-def _evaluation(evaluation: Cadence) -> str:
+def _evaluation(evaluation: Cadence, *, in_sums: bool) -> str:
     every = "every round" if evaluation.every == 1 else f"every {evaluation.every:,} rounds"
     if evaluation.by == "clients":
-        return (
-            f"{every}, by all clients: yours measures the model on the {evaluation.split} samples that it holds out, "
-            "and sends their number and the sums of the metrics over them"
-        )
+        yours = f"yours measures the model on the {evaluation.split} samples that it holds out, and"
+        told = "their number and the sums of the metrics over them"
+        if in_sums:
+            return (
+                f"{every}, by the clients that report next: {yours} masks {told} with its report; the server learns "
+                "what these add up to over all that report"
+            )
+        return f"{every}, by all clients: {yours} sends {told}"
     return f"{every}, by the server, on {evaluation.split} samples; it asks nothing of you"
 
 

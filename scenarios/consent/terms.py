@@ -35,40 +35,47 @@ class NotAccepted(NotAllowed):
     """A server's scenario has other terms than its client's owner has accepted.
 
     Attributes:
-        path: the file of those that she has accepted.
+        accepted: those that she has accepted, in words of a sentence.
         differing: field, its value at the server, the accepted one; values as text.
     """
 
-    def __init__(self, path: Path, differing: list[tuple[str, str, str]]) -> None:
-        first, asked, accepted = differing[0]
-        super().__init__(first, asked, accepted)
-        self.path = path
+    def __init__(self, accepted: str, differing: list[tuple[str, str, str]]) -> None:
+        super().__init__(*differing[0])
+        self.accepted = accepted
         self.differing = differing
 
     def __str__(self) -> str:
         told = [f"{field} is {asked}, accepted is {accepted}" for field, asked, accepted in self.differing[:MOST_TOLD]]
         more = len(self.differing) - len(told)
         told += [f"and {counted(more, 'other field')} differ"] if more else []
-        return f"the server's scenario is not what {self.path} accepts: {'; '.join(told)}"
+        return f"the server's scenario is not what {self.accepted}: {'; '.join(told)}"
 
 
 class Accepted:
     """The terms that an owner has accepted.
 
     Args:
-        path: their file.
-
-    Raises:
-        ScenarioError: it cannot be read, or is not such a file.
+        terms: the terms.
+        what: what accepts them, in words of a sentence.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.terms = _read(path)
+    def __init__(self, terms: Terms, what: str) -> None:
+        self._terms = terms
+        self._what = what
+
+    @staticmethod
+    def read(path: Path) -> Accepted:
+        """Return those of a file. Raises `ScenarioError` if it cannot be read, or is not such a file."""
+        return Accepted(_read(path), f"{path} accepts")
+
+    @staticmethod
+    def joined(scenario: Scenario) -> Accepted:
+        """Return those of the scenario with which a process has joined."""
+        return Accepted(terms_of(scenario), "this process has joined with")
 
     def check(self, scenario: Scenario) -> None:
         """Raise `NotAccepted` if a scenario has other terms."""
-        asked, accepted = terms_of(scenario), self.terms
+        asked, accepted = terms_of(scenario), self._terms
         both = [field for field in asked if field in accepted and _text(asked[field]) != _text(accepted[field])]
         both.sort(key=lambda field: _parts(field)[-1] not in {each.tag for each in KINDS})  # what others follow from
         differing = [(field, _text(asked[field]), _text(accepted[field])) for field in both]
@@ -76,7 +83,7 @@ class Accepted:
         differing += [(part, "nothing", text) for part, text in _alone(accepted, asked)]
         if differing:
             cut = [(field, printable(one, MOST_VALUE), printable(other, MOST_VALUE)) for field, one, other in differing]
-            raise NotAccepted(self.path, cut)
+            raise NotAccepted(self._what, cut)
 
 
 def terms_of(scenario: Scenario) -> Terms:
@@ -98,7 +105,7 @@ def write_terms(path: Path, scenario: Scenario, lines: Iterable[str]) -> None:
         ScenarioError: something else is there, it cannot be written, or the terms are too long.
     """
     if path.exists():
-        Accepted(path).check(scenario)
+        Accepted.read(path).check(scenario)
         return
     said = "".join(f"# {printable(line, 2000)}\n" for line in lines)
     terms = "".join(f"{_key(field)}: {_text(value)}\n" for field, value in terms_of(scenario).items())

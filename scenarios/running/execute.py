@@ -87,6 +87,7 @@ def _spec(prepared: Prepared) -> RunSpec:
         evaluation=scenario.evaluation,
         metrics=scenario.metrics,
         measured_by_clients=scenario.task.metrics if scenario.evaluation.by == "clients" else (),
+        measures_in_sums=scenario.shows_sums_alone,
         network=scenario.network,
         compute=scenario.compute,
         faults=scenario.faults,

@@ -228,7 +228,15 @@ def recruit(
     measures = None
     if evaluation.by == "clients":
         rounds = scenario.stop.most_rounds
-        measures = OwnParts(problem, evaluation.split, scenario.task.metrics, evaluation.every, rounds, memory)
+        measures = OwnParts(
+            problem,
+            evaluation.split,
+            scenario.task.metrics,
+            evaluation.every,
+            rounds,
+            memory,
+            in_sums=scenario.shows_sums_alone,
+        )
     spec = ClientSpec(
         followed(scenario, problem),
         split=None if measures else scenario.evaluation.split,

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import zmq
@@ -22,11 +23,14 @@ from seedbus.bus.zeromq import follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.models.device import HOST, on_device
 from seedbus.models.own_code.metric_settings import OwnMetrics
+from seedbus.models.partitions.own import Own
+from seedbus.scenarios.consent.terms import Accepted
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
 from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.own_data import with_own
+from seedbus.scenarios.running.own_files import OwnFiles
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -110,6 +114,7 @@ def serve(
     keep_freed_memory()
     recruits: dict[bytes, Recruit] = {}
     own_data = ""  # the user's own files that the task reads, and functions that it calls
+    own_files = OwnFiles((), note)
 
     def recruit_for(offer: Offer) -> Follower:
         # a process binds a scenario once, however often it joins
@@ -122,7 +127,7 @@ def serve(
         return follower
 
     def first_follower(offer: Offer) -> Follower:
-        nonlocal own_data
+        nonlocal own_data, own_files, limits
         scenario = read_scenario(offer, endpoint, limits)
         task, field = scenario.task, getattr(scenario.task, "own_data", "")
         named = [f"{name} {value}" for name, value in task.named()] if isinstance(task, OwnMetrics) else []
@@ -135,10 +140,19 @@ def serve(
         stack.enter_context(memory_hints(scenario, device))
         with admission.turn(offer.scenario) as measure:
             clients = [client for first, last in offer.spans for client in range(first, last + 1)]
-            problem = bind_for_clients(with_own(scenario, own, clients, evaluates=offer.evaluates), note)
+            here = with_own(scenario, own, clients, evaluates=offer.evaluates)
+            if isinstance(here.partition, Own):
+                own_files = OwnFiles([place for place in here.partition.data.places.values() if place], note)
+                if limits is not None:  # a server that comes back finds the owner where she joined
+                    limits = replace(limits, accepted=limits.accepted or Accepted.joined(scenario))
+            problem = bind_for_clients(here, note)
             ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss)
             recruits[offer.scenario] = measuring(ours, scenario, measure)
             return recruits[offer.scenario](offer)
+
+    def why(wire_bytes: int) -> str:
+        own_files.look()
+        return "" if why_away is None else why_away(wire_bytes)
 
     def warn_of_loss() -> None:
         if limits is not None:  # otherwise the server, which chose this, says so itself
@@ -158,7 +172,7 @@ def serve(
                 most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
                 code_of=farewell_code,
                 identity=identity,
-                why_away=why_away,
+                why_away=why if own else why_away,
             )
         except JoinRefused as refused:
             if refused.reason != "x0" or not own_data:

@@ -100,7 +100,6 @@ def _of_evaluation(evaluation: Cadence) -> Iterator[Statement]:
         yield Needs(Fact.HELD_BY_CLIENTS, "measures on what each client holds out", ".by")
         yield Needs(Fact.MEANS, "adds up sums over samples", ".by")
         yield Needs(Fact.CLEAN, "measures on the clients' own samples, without noise", ".by")
-        yield Needs(Fact.SINGLE_REPORTS, "shows the server what each client has measured", ".by")
         yield Needs(Fact.IN_TIME, "asks between rounds, while nobody is at work", ".by")
     elif evaluation.split != "test":
         yield Needs(Fact.COMMON, "has the server measure on what clients hold out", ".split")
@@ -384,6 +383,11 @@ class Scenario(Settings):
         return any(each.hides_cohorts for each in self.features)
 
     @property
+    def shows_sums_alone(self) -> bool:
+        """Whether the server learns sums over clients, and nothing of one of them."""
+        return any(each.shows_sums_alone for each in self.features)
+
+    @property
     def faults_with_draws(self) -> list[tuple[Fault, KeyedRandom]]:
         """Each fault, with its random draws."""
         return with_random(self.faults, self.seed, self.participation.clients)
@@ -398,7 +402,8 @@ class Scenario(Settings):
         """The names of the metrics of an evaluation."""
         replica = self.algorithm.replica(np.zeros(1, np.float32))
         own = [*self.task.metrics, *self.algorithm.diagnostics(replica)]
-        told = beside_means(self.task.metrics) if self.evaluation.by == "clients" else ()
+        is_told = self.evaluation.by == "clients"
+        told = beside_means(self.task.metrics, in_sums=self.shows_sums_alone) if is_told else ()
         return [*own, *told, *(name for feature in self.features for name in feature.metrics)]
 
     def resolved(self) -> dict[str, Any]:

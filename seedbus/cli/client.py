@@ -96,7 +96,7 @@ class Consent:
         typer.Option(
             metavar="BYTES",
             help="What this process may send and receive in a day, like 20MB, of which heartbeats take 1.3 MB, or 3.8 "
-            "MB with keys; default: any.",
+            "MB with keys; with --out, those before it count too; default: any.",
         ),
     ] = ""
     while_: Annotated[
@@ -150,7 +150,7 @@ class Allowed:
             max_dimension=self.max_dimension,
             max_memory=memory,
             max_clients=self.max_clients,
-            accepted=None if accept is None else Accepted(accept),
+            accepted=None if accept is None else Accepted.read(accept),
         )
 
 
@@ -194,7 +194,7 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
             return
         if not host.parent_pipe:
             os.nice(max(0, host.nice - os.nice(0)))  # threads that begin later have it too
-        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_)) as owner:
+        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_, host.out)) as owner:
             serve(
                 host.connect,
                 spans,

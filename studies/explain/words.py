@@ -241,7 +241,12 @@ def _evaluation(scenario: Scenario) -> list[str]:
     every = "every round" if scenario.evaluation.every == 1 else f"every {scenario.evaluation.every:,} rounds"
     whose = "clients' own" if scenario.evaluation.by == "clients" else "the"
     said = [f"{', '.join(scenario.metrics)} on {whose} {scenario.evaluation.split} split, {every}"]
-    if scenario.evaluation.by == "clients":
+    if scenario.evaluation.by == "clients" and scenario.shows_sums_alone:
+        said.append(
+            "clients that report in the next round mask sums and counts with their reports, and the server learns what "
+            "these add up to; nobody measures the model of the last round"
+        )
+    elif scenario.evaluation.by == "clients":
         said.append("all clients that are there are asked, and tell sums and counts; the bytes below leave these out")
     if scenario.verify:
         which = "every version" if scenario.verify_every == 1 else f"every {scenario.verify_every:,} versions"

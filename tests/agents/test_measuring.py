@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from coordinator_cases import new_coordinator
 
-from seedbus.agents.measuring.client import OwnParts
+from seedbus.agents.measuring.client import METRICS, OwnParts
 from seedbus.agents.measuring.server import QUANTILES, Measuring
 from seedbus.agents.messages import Evaluation, Measured
 from seedbus.agents.policies.participation import Participation
@@ -110,3 +112,17 @@ def test_an_answer_of_the_evaluator_that_nobody_asked_for_is_not_taken_for_the_o
 def test_clients_do_not_measure_on_what_they_train_on() -> None:
     with pytest.raises(ValueError, match="split: train are the samples that clients train on"):
         Cadence(by="clients", split="train")
+
+
+def test_what_an_owner_reads_has_each_line_once_however_often_its_process_is_started(tmp_path: Path) -> None:
+    def measures(version: int) -> None:
+        own = OwnParts(OneSample(), "test", ["loss"], every=5, rounds=20, folder=tmp_path)
+        own.measured(0, 4, version, np.array([2.0]))
+
+    measures(5)
+    whole = (tmp_path / METRICS).read_text()
+    (tmp_path / METRICS).write_text(whole + whole[:10])  # it was killed when it wrote
+    measures(5)
+    assert (tmp_path / METRICS).read_text() == whole
+    measures(6)
+    assert [json.loads(line)["version"] for line in (tmp_path / METRICS).read_text().splitlines()] == [5, 6]

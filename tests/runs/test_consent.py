@@ -192,7 +192,7 @@ def test_another_scenario_is_refused_by_the_name_of_what_differs(seedbus: Comman
     assert not server.has_received("terms")
     shown, _ = met(seedbus, offering(offers(**changed)), "--show", "--accept", terms)
     assert shown.code == 9 and field in shown.err, "--show leaves what is accepted as it is"
-    Accepted(terms).check(load(own_scenario(**basis)))
+    Accepted.read(terms).check(load(own_scenario(**basis)))
 
 
 def test_every_field_of_a_scenario_is_a_term_unless_it_costs_the_owner_nothing() -> None:
@@ -250,7 +250,7 @@ def test_what_a_server_says_controls_neither_a_terminal_nor_the_file(seedbus: Co
     assert (said.out + said.err).replace("\n", "").isprintable()
     written = terms.read_text()
     assert written.replace("\n", "").isprintable() and '"a.b: [x]' in written.replace("\\", "")
-    Accepted(terms).check(load(hostile))
+    Accepted.read(terms).check(load(hostile))
     rest = {name: value for name, value in columns.items() if name != "a.b: [x]"}
     changed = rest | {"b: [x]": columns["a.b: [x]"]}
     other = load(own_scenario(task=task | {"columns": changed})).resolved()

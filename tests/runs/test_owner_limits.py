@@ -130,7 +130,7 @@ def test_past_its_bytes_a_client_is_away_until_the_next_day(
         return owner.why_away(wire_bytes)
 
     def spend() -> None:
-        owner._most = counts[-1] - owner._bytes_before
+        owner._most = owner._bytes_today
 
     def next_day() -> None:
         calendar.tm_yday += 1
@@ -138,7 +138,7 @@ def test_past_its_bytes_a_client_is_away_until_the_next_day(
 
     ran = twice_away(what, tmp_path / "away", why_away, spend, next_day)
     assert outcome(ran) == outcome(go(tmp_path / "alone", what))
-    assert counts == sorted(counts) and 0 < owner._bytes_before < counts[-1]
+    assert counts == sorted(counts) and 0 < owner._bytes_today < counts[-1]
 
 
 @pytest.mark.slow
@@ -237,7 +237,23 @@ def test_hours_may_pass_midnight(calendar: SimpleNamespace, hours: str, within: 
         ({"command": "test 'x"}, "--while test 'x: it has no end (No closing quotation)"),
     ],
 )
-def test_limits_that_cannot_be_read_are_refused(given: dict[str, str], sentence: str) -> None:
+def test_limits_that_cannot_be_read_are_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         OwnerLimits(**given)
     assert sentence in str(refused.value)
+
+
+def test_bytes_of_a_day_are_kept_for_a_process_that_is_started_again(calendar: SimpleNamespace, tmp_path: Path) -> None:
+    first = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    assert [first.why_away(wire_bytes) for wire_bytes in (0, 60_000)] == ["", ""]
+    first.close()
+    second = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    assert second.why_away(30_000) == "" and second.why_away(40_000) == "--bytes-a-day: 100,000 bytes today"
+    second.close()
+    calendar.tm_yday = 2
+    third = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    assert third.why_away(99_000) == "" and third.why_away(198_000) == ""
+    third.close()
+    (tmp_path / owner_limits.TODAY).write_text('{"day": 3}')
+    with pytest.raises(ScenarioError, match=rf"--bytes-a-day, .*{owner_limits.TODAY}: the bytes of a day cannot be"):
+        OwnerLimits(bytes_a_day="100kB", folder=tmp_path)

@@ -104,6 +104,19 @@ def test_other_data_are_told_with_the_round(tmp_path: Path) -> None:
         owned(tmp_path / "here", tmp_path / "owners", as_run=there)
 
 
+def test_a_run_that_was_resumed_for_more_rounds_is_rehearsed_as_a_whole(tmp_path: Path) -> None:
+    own_tables(tmp_path / "owners")
+    there, placement = tmp_path / "there", Placement("memory", own=str(tmp_path / "owners" / "*" / "*.csv"))
+    owned(there, tmp_path / "owners")
+    with pytest.raises(RunFolderError, match=r"another scenario's run: stop\.rounds is 5 there and 8 here"):
+        owned(tmp_path / "here", tmp_path / "owners", as_run=there, stop={"rounds": 8})
+    longer = run(load(own_scenario(stop={"rounds": 8})), there, resume=True, placement=placement, page=False)
+    with pytest.raises(RunFolderError, match=r"another scenario's run: stop\.rounds is 8 there and 5 here"):
+        owned(tmp_path / "here", tmp_path / "owners", as_run=there)
+    assert owned(tmp_path / "here", tmp_path / "owners", as_run=there, stop={"rounds": 8}).digest == longer.digest
+    assert measured(tmp_path / "here") == measured(there)
+
+
 def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(tmp_path: Path) -> None:
     what, there, other = scenario(), tmp_path / "there", tmp_path / "other"
     run(what, there, page=False)

@@ -212,7 +212,7 @@ class _ServerRun:
             self.clock,
             self.transport,
             self.ledger,
-            Links(spec.network, spec.seed, hooks),
+            Links(spec.network, spec.seed, hooks, last_ns=self.clock.last_ns),
             hooks,
             tally=self.coordinator.reader.tally,
             on_decoded=self.coordinator.reader.read_together,

@@ -41,6 +41,7 @@ from processes import kill
 
 from seedbus.algorithms import directions
 from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, write_table
+from seedbus.scenarios.running.limits import offered_scenario
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.yaml_text import dump
 
@@ -280,7 +281,7 @@ def search(federation: Federation, flows: dict[Flow, bytes], *, has_leak: bool) 
     Raises:
         Failed: a secret is where it must not be, or a planted one was not found.
     """
-    scenario = json.dumps(federation.scenario.resolved()).encode()
+    scenario = offered_scenario(federation.scenario)
     secrets = {secret: what for share in federation.shares for secret, what in share.secrets.items()}
     leaked: dict[bytes, str] = {}
     copies = total = 0

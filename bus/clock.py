@@ -9,7 +9,8 @@ Virtual time is an asyncio event loop that jumps to the next event when every ta
 - If every task waits, no event is scheduled and no work runs outside the loop, `Deadlock` is raised at once.
 - asyncio keeps time in float seconds, exact to a nanosecond below 2²² s (48 days). A run may not go past that.
 
-Wall time cannot be held. Events run when they are due, or as soon as possible after.
+Wall time cannot be held. Events run when they are due, or as soon as possible after. It is the machine's monotonic
+time, which nobody sets; a federation may go on for as long as a checkpoint has room, a century.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ class Clock(Protocol):
     Attributes:
         now_ns: current time, in nanoseconds since the run began.
         is_virtual: whether time is simulated.
+        last_ns: the last instant for which events are scheduled, in nanoseconds.
         waiting: names of the actors that wait for a message; a dictionary serves as an ordered set.
     """
 
     now_ns: int
     is_virtual: bool
+    last_ns: int
     waiting: dict[str, None]
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
@@ -50,12 +53,12 @@ class Clock(Protocol):
         In virtual time, events of one instant run in the order of priority, then key, lower ones first.
 
         Raises:
-            EndOfTime: `when_ns` is after `LAST_NS`.
+            EndOfTime: `when_ns` is after `last_ns`.
         """
         ...
 
     def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
-        """Schedule `callback(subject)` for `when_ns`; it cannot be cancelled, and after `LAST_NS` it never runs."""
+        """Schedule `callback(subject)` for `when_ns`; it cannot be cancelled, and after `last_ns` it never runs."""
         ...
 
     def hold(self) -> None:
@@ -83,6 +86,7 @@ class VirtualClock(EventQueue):
     """
 
     is_virtual = True
+    last_ns = LAST_NS
 
     def __init__(self, now_ns: int = 0) -> None:
         super().__init__(now_ns)
@@ -198,6 +202,7 @@ class WallClock:
     """
 
     is_virtual = False
+    last_ns = 2**62
 
     def __init__(self) -> None:
         self.waiting: dict[str, None] = {}
@@ -212,14 +217,14 @@ class WallClock:
         self._offset_ns = value - time.monotonic_ns()
 
     def at(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[], None], priority: int = FIRST) -> Event:
-        if when_ns > LAST_NS:
-            raise EndOfTime(when_ns, LAST_NS)
+        if when_ns > self.last_ns:
+            raise EndOfTime(when_ns, self.last_ns)
         event = Event(callback)
         asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, event.fire)
         return event
 
     def post(self, when_ns: int, key: tuple[Any, ...], callback: Callable[[T], None], subject: T) -> None:
-        if when_ns <= LAST_NS:
+        if when_ns <= self.last_ns:
             asyncio.get_running_loop().call_later(max(0, when_ns - self.now_ns) / 1e9, callback, subject)
 
     def hold(self) -> None:

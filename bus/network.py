@@ -296,9 +296,11 @@ class Links:
             checkpoints.
     """
 
-    def __init__(self, network: Network, seed: int, rules: FaultHooks | None = None) -> None:
+    def __init__(self, network: Network, seed: int, rules: FaultHooks | None = None, *, last_ns: int = LAST_NS) -> None:
+        """Begin with free links; last_ns: the clock's last instant."""
         self.network = network
         self.seed = seed
+        self._last_ns = last_ns
         self.busy: dict[tuple[int, bool], int] = {}
         self._throttles = rules.of_kind(Throttle) if rules else []
         mbps = (network.up_mbps, network.down_mbps, network.shared_up_mbps, network.shared_down_mbps)
@@ -338,13 +340,15 @@ class Links:
         )
         if shared is not None:
             begins_ns = max(departs_ns, self.busy.get((SERVER, upward), 0))
-            self.busy[SERVER, upward] = departs_ns = min(passed_ns(size, begins_ns, shared), LAST_NS + 1)
+            self.busy[SERVER, upward] = departs_ns = min(passed_ns(size, begins_ns, shared), self._last_ns + 1)
         begins_ns = max(departs_ns, self.busy.get((client, upward), 0))
         by, changing = self._changing.get((client, upward), (None, None))
         mbps = self._limited(math.inf if own is None else own, client, round, upward, size)
         if mbps < math.inf or changing is not None:
             ends_ns = passed_ns(size, begins_ns, mbps, changing)
-            self.busy[client, upward] = departs_ns = min(ends_ns, LAST_NS + 1)  # a checkpoint has no room for more
+            self.busy[client, upward] = departs_ns = min(
+                ends_ns, self._last_ns + 1
+            )  # a checkpoint has no room for more
         if by is not None:
             alone_ns, without_ns = (passed_ns(size, begins_ns, own or math.inf, each) for each in (changing, None))
             if alone_ns > without_ns:

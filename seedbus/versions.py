@@ -7,3 +7,8 @@ from importlib import metadata
 
 version = cache(metadata.version)
 """Return the version of a package by its name, read from its metadata once. Raises `PackageNotFoundError`."""
+
+
+def minor_of(whole: str) -> str:
+    """Return the minor version of a version: 0.2 of 0.2.1. Within one, runs have the same bits, files and messages."""
+    return ".".join(whole.split(".")[:2])

@@ -16,7 +16,6 @@ from seedbus.agents.server.coordinator import Coordinator
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Bus, Envelope
 from seedbus.bus.errors import EndOfTime
-from seedbus.bus.event_queue import LAST_NS
 from seedbus.bus.network import round_ns
 from seedbus.bus.text import counted
 
@@ -165,7 +164,8 @@ class Arrivals:
         """Let clients come and go, each at its instant, until something is done or an instant (ns) has come."""
         while True:
             self._advance()
-            times = [each for each in (self._availability.next_ns(), latest_ns) if each is not None and each <= LAST_NS]
+            times = [each for each in (self._availability.next_ns(), latest_ns) if each is not None]
+            times = [each for each in times if each <= self._bus.clock.last_ns]
             server = self._server
             await (server.until_time(min(times), is_done) if times else server.until(is_done))
             if is_done() or (latest_ns is not None and self._bus.clock.now_ns >= latest_ns):

@@ -13,7 +13,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,10 +109,18 @@ class Identity:
     Attributes:
         own: its own pair.
         server_key: the public key that the server must have.
+        server_file: the file that this key was read from; "": it was given as text.
     """
 
     own: KeyPair
     server_key: bytes
+    server_file: str = ""
+
+    def renewed(self) -> Self:
+        """Return the identity with the key that the server's file holds now; as it is, if that cannot be read."""
+        with suppress(BadKey):
+            return replace(self, server_key=public_key(self.server_file)) if self.server_file else self
+        return self
 
     def packed(self) -> dict[str, str]:
         """Return the identity as text, to be sent to a child process over a pipe."""

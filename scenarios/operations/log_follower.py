@@ -48,6 +48,8 @@ class LogFollower:
             return
         log = descriptor(self._path, os.O_RDONLY)
         try:
+            if os.fstat(log).st_size < self._offset:  # it was moved away, and begins anew
+                self._offset, self._rest = 0, b""
             while chunk := os.pread(log, CHUNK, self._offset):
                 self._offset += len(chunk)
                 *lines, self._rest = (self._rest + chunk).split(b"\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from seedbus.agents import launcher
@@ -17,7 +16,7 @@ from seedbus.models.device import placed_beside
 from seedbus.scenarios.reporting.messages import Words
 from seedbus.scenarios.run_folder import MEMORY
 from seedbus.scenarios.running.gpu_admission import Measure, measuring
-from seedbus.scenarios.running.limits import replica_bytes
+from seedbus.scenarios.running.limits import offered_scenario, replica_bytes
 from seedbus.scenarios.running.open_run import OpenRun
 from seedbus.scenarios.running.prepare import Prepared, recruit
 from seedbus.scenarios.running.recording import LOG
@@ -93,7 +92,7 @@ def _spec(prepared: Prepared) -> RunSpec:
         faults=scenario.faults,
         verify_every=scenario.verify_every if scenario.verify else 0,
         is_virtual=scenario.clock == "virtual",
-        scenario=json.dumps(scenario.resolved()).encode(),
+        scenario=offered_scenario(scenario),
         processes=prepared.placement.expect,
         lag=None if scenario.lag is None else scenario.lag.resolved(scenario.replay_s),
         replica_bytes=replica_bytes(scenario),

@@ -33,11 +33,13 @@ from seedbus.scenarios.running.seed_secret import read_secret, refuse_unshifted
 from seedbus.scenarios.schema.amounts import byte_count
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.versions import minor_of, version
 
 MAX_CLIENTS = 1_000_000
 MIN_MEMORY = 2**30  # bytes; torch, transformers and compiled kernels take half of them
 SCENARIO_BYTES = 2**18  # maximum size of the JSON: every second byte may be a mistake with a message of half a kilobyte
 CLIENT_BYTES = 128  # minimum memory for one client
+_RELEASE = "seedbus"  # the key of the minor version in an offered scenario
 _MAX_PROBLEMS = 5  # mistakes in a server's scenario that are shown
 
 
@@ -205,6 +207,11 @@ def folders_of(folders: Sequence[Path]) -> list[Path]:
     return [folder.absolute() for folder in folders]
 
 
+def offered_scenario(scenario: Scenario) -> bytes:
+    """Return what an offer tells of a scenario, for `read_scenario`: its fields, and the server's minor version."""
+    return json.dumps({_RELEASE: minor_of(version("seedbus"))} | scenario.resolved()).encode()
+
+
 def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenario:
     """Return the scenario of an offer, checked against the limits of this process's user.
 
@@ -214,7 +221,8 @@ def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenari
         limits: the user's; None: the server is trusted, because it is this process's parent.
 
     Raises:
-        ScenarioError: the scenario is malformed, or shifts seeds and this process has no secret.
+        ScenarioError: the scenario is malformed, or shifts seeds and this process has no secret; or the server is of
+            another minor version.
         NotAllowed: it asks for more than the limits allow.
         BadServer: the offer names clients that the scenario does not have.
         DataError: a model that the task names is not on this machine.
@@ -223,6 +231,10 @@ def read_scenario(offer: Offer, endpoint: str, limits: Limits | None) -> Scenari
     if limits is not None and len(offer.scenario) > SCENARIO_BYTES:
         raise NotAllowed("a scenario of", f"{len(offer.scenario):,} bytes", f"at most {SCENARIO_BYTES:,}")
     document = _parse_json(offer.scenario, source)
+    theirs, ours = document.pop(_RELEASE, None), version("seedbus")
+    if theirs != minor_of(ours):
+        its = f"version {printable(theirs, 20)}" if isinstance(theirs, str) else "a version before 0.2"
+        raise ScenarioError(source, [f"its server is Seedbus of {its}, and this is {ours}; expected {minor_of(ours)}"])
     if limits is not None:
         limits.check_task(document)
     try:

@@ -133,7 +133,8 @@ class _Connector:
                 placement.heartbeat_s,
                 join_s=placement.join_s,
                 answer_s=placement.answer_within_s,
-                kept_s=placement.patience_s / 2,  # so that another process can still take them before the run ends
+                # so that another process can still take them before the run ends, and an owner's new key soon
+                kept_s=min(placement.patience_s / 2, placement.join_s),
             ),
             redelivers=hosting.spec.is_virtual,
             report_limit=hosting.spec.report_limit,

@@ -33,7 +33,12 @@ class HostOptions:
         typer.Option("--evaluator", help="Host the evaluator too, if this process's key is authorised for it."),
     ] = False
     server_key: Annotated[
-        str, typer.Option(metavar="KEY", help="The server's public key, or its file: without it nothing is encrypted.")
+        str,
+        typer.Option(
+            metavar="KEY",
+            help="The server's public key, or its file, which is read again for each connection: without it nothing "
+            "is encrypted.",
+        ),
     ] = ""
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="This process's secret key; default: the one of `seedbus keys`.")

@@ -158,4 +158,6 @@ def identity(server_key: str, key: Path | None) -> Identity | None:
             raise ScenarioError(f"--key {key}", ["whom to show it to is not known; expected --server-key too"])
         return None
     path = key if key is not None else keys_folder(None) / f"{CLIENT_KEY}{SECRET}"
-    return Identity(KeyPair.load(path), public_key(server_key))
+    pinned = public_key(server_key)
+    file = "" if pinned.decode() == server_key else str(Path(server_key).absolute())
+    return Identity(KeyPair.load(path), pinned, file)

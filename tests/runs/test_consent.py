@@ -18,6 +18,7 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
 from seedbus.scenarios.consent.sentences import consent, report_bytes
 from seedbus.scenarios.consent.terms import FREE, Accepted, terms_of, write_terms
+from seedbus.scenarios.running.limits import offered_scenario
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
 
@@ -35,7 +36,7 @@ ESCAPES = "\x1b]0;owned\x07\r\n\u202e"
 
 
 def offers(**more: Any) -> bytes:
-    return json.dumps(load(own_scenario(**more)).resolved()).encode()
+    return offered_scenario(load(own_scenario(**more)))
 
 
 def met(seedbus: Command, answer: Answer, *arguments: object) -> tuple[CommandResult, FakeServer]:
@@ -242,19 +243,19 @@ def test_terms_that_are_missing_or_foreign_are_named(seedbus: Command, tmp_path:
 def test_what_a_server_says_controls_neither_a_terminal_nor_the_file(seedbus: Command, tmp_path: Path) -> None:
     columns = {"a.b: [x]": {"mean": 1, "deviation": 1}, 'a"#': ["[red]", ESCAPES], "a": ["1", "2"]}
     task = own_scenario()["task"] | {"columns": columns, "target": "a"}
-    hostile = load(own_scenario(task=task)).resolved()
-    offer = json.dumps(hostile).encode()
+    hostile = load(own_scenario(task=task))
+    offer = offered_scenario(hostile)
     terms = tmp_path / "terms.yaml"
     said, _ = met(seedbus, offering(offer), "--show", "--accept", terms)
     assert said.code == 0 and len(said.out.splitlines()) == 10, said.err
     assert (said.out + said.err).replace("\n", "").isprintable()
     written = terms.read_text()
     assert written.replace("\n", "").isprintable() and '"a.b: [x]' in written.replace("\\", "")
-    Accepted.read(terms).check(load(hostile))
+    Accepted.read(terms).check(hostile)
     rest = {name: value for name, value in columns.items() if name != "a.b: [x]"}
     changed = rest | {"b: [x]": columns["a.b: [x]"]}
-    other = load(own_scenario(task=task | {"columns": changed})).resolved()
-    refused, _ = met(seedbus, offering(json.dumps(other).encode()), "--accept", terms)
+    other = load(own_scenario(task=task | {"columns": changed}))
+    refused, _ = met(seedbus, offering(offered_scenario(other)), "--accept", terms)
     assert refused.code == 9 and refused.err.replace("\n", "").isprintable(), refused.err
 
 
@@ -272,10 +273,11 @@ def restarted(first: bytes, then: bytes) -> Answer:
 
 
 def test_a_server_that_is_restarted_with_other_terms_is_refused_too(seedbus: Command, tmp_path: Path) -> None:
-    small = scenario().resolved()
-    write_terms(tmp_path / "terms.yaml", load(small), [])
-    longer = json.dumps(small | {"task": small["task"] | {"dimension": 301}}).encode()
-    said, server = met(seedbus, restarted(json.dumps(small).encode(), longer), "--accept", tmp_path / "terms.yaml")
+    small = scenario()
+    write_terms(tmp_path / "terms.yaml", small, [])
+    longer = scenario(task={"name": "quadratic", "dimension": 301})
+    answer = restarted(offered_scenario(small), offered_scenario(longer))
+    said, server = met(seedbus, answer, "--accept", tmp_path / "terms.yaml")
     assert said.code == 9 and "task.dimension is 301, accepted is 300" in said.err, said.err
     types = [each.type for each in server.received]
     assert types.count(Type.HELLO) == 2 and types.count(Type.POST) == 1 and server.farewells[-1:] == [b"limits"]

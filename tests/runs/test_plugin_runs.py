@@ -25,7 +25,7 @@ from seedbus.bus import Offer
 from seedbus.discovery import PLUGINS, PluginError
 from seedbus.plugin import DeComFL, Known, Method, ScalarOnly, Selection, load_plugin, register
 from seedbus.scenarios.errors import Exit, ScenarioError, WorkerFailed
-from seedbus.scenarios.running.limits import Limits, read_scenario
+from seedbus.scenarios.running.limits import Limits, offered_scenario, read_scenario
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
@@ -147,7 +147,7 @@ def test_a_class_of_a_notebook_runs_in_one_process_and_is_refused_for_several(tm
 @pytest.mark.slow
 def test_a_server_can_name_a_plug_in_and_never_has_one_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one that lies where the client works, on its path, or under the name of an installed module."""
-    what = own().resolved()
+    what = json.loads(offered_scenario(own()))
     forget()
     trap = tmp_path / "signs.py"
     trap.write_text("raise SystemError('loaded')")

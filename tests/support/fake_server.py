@@ -14,12 +14,14 @@ from hostile_packets import column
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.checksums import Checksums
 from seedbus.bus.zeromq.packet import Packet, Type
+from seedbus.versions import minor_of, version
 
 SESSION = b"a stay 1"
 RUN = b"this run"
 HOST = -3
 Answer = Callable[[Packet], Iterable[bytes]]
 SCENARIO: dict[str, Any] = {
+    "seedbus": minor_of(version("seedbus")),
     "name": "asked",
     "task": {"name": "quadratic", "dimension": 20},
     "algorithm": {"name": "decomfl"},

@@ -196,6 +196,8 @@ class Link:
     # -- the socket
 
     def _connect(self) -> None:
+        if self._identity is not None:
+            self._identity = self._identity.renewed()
         self.socket = sockets.make(self._context, zmq.DEALER, identity=self._identity)
         now_s = wall_seconds()
         self._monitor.open(self.socket, now_s)

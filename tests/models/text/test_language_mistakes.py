@@ -26,6 +26,7 @@ from seedbus.models.text.published import OPT
 from seedbus.models.text.tokens import Encoder
 from seedbus.models.text.training import Prefix
 from seedbus.models.text.weights import Pretrained
+from seedbus.scenarios.running.limits import offered_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.worker import serve
@@ -400,7 +401,7 @@ def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pyt
     scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
 
     def follow(endpoint: str, wishes: Any, make: Any, **_: Any) -> None:
-        make(Offer(2, ((0, 1),), True, json.dumps(scenario.resolved()).encode()))
+        make(Offer(2, ((0, 1),), True, offered_scenario(scenario)))
         full()
 
     monkeypatch.setattr("seedbus.scenarios.running.worker.follow", follow)

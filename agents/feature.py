@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from seedbus.agents.extensions import ClientPart, Noise, OpenExchange
+from seedbus.agents.sight import Sight
 
 
 class Feature:
@@ -97,6 +98,10 @@ class Feature:
     def promise(self) -> str:
         """Return what a client's owner is told of it before she takes part: words of one line, under `promises`."""
         return ""
+
+    def sees(self, sight: Sight) -> Sight:
+        """Return who sees what of a client; sight: who sees what without the feature."""
+        return sight
 
     @property
     def up_bytes(self) -> int:

@@ -11,6 +11,7 @@ from seedbus.agents.privacy.foreseen import Spending
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.agents.privacy.settings import Privacy
 from seedbus.agents.privacy.spent import basis, facts
+from seedbus.agents.sight import NEVER, Matter, Sight, Viewer
 from seedbus.bus.fault_hooks import ByzantineHook
 
 
@@ -42,8 +43,19 @@ class PrivateReports(Feature):
         where = {"central": "by the server, to a round's sum", "distributed": "in shares, by clients, to their reports"}
         told = [f"reports are clipped, and noise is added {where[self.settings.mechanism]}", *settings]
         if self.settings.is_seeded(is_virtual=self._is_virtual):
-            told.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
+            told.append("the noise is open: the scenario's seed keys it, so it protects nobody from those who know it")
         return said | {"privacy": [*said["privacy"], *told]}
+
+    def sees(self, sight: Sight) -> Sight:
+        noise = ", with open noise" if self.settings.is_seeded(is_virtual=self._is_virtual) else ", with noise"
+        shown = {Matter.COMMITS, Matter.GRADIENTS, Matter.MODEL}
+        found = {}
+        for viewer, cells in sight.items():
+            knows = self.settings.mechanism == "central" and viewer is Viewer.SERVER  # it adds the noise
+            noisy = {Matter.MODEL} if knows else shown
+            changed = {each: f"{cells[each]}{noise}" for each in noisy if cells[each] != NEVER}
+            found[viewer] = cells | changed
+        return found
 
     def promise(self) -> str:
         privacy: Privacy = self.settings

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Declined, ReportRefused
+from seedbus.algorithms.contract import Declined, Replica, ReportRefused
 from seedbus.bus import Envelope
 
 
@@ -86,8 +86,13 @@ class ClientPart:
         """Return a PLAN without what the feature has added to it."""
         return plan
 
-    def planned(self, plan: Envelope) -> None:
-        """Take note of a PLAN as it came. Raises `BadPayload` if it is malformed, `Declined` if not followed."""
+    def planned(self, plan: Envelope, replica: Replica) -> None:
+        """Take note of a PLAN as it came, and of the replica to which it has brought its client.
+
+        Raises:
+            BadPayload: it is malformed.
+            Declined: it is not followed.
+        """
 
     def measured(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
         """Return what came of a client's work as it goes on."""

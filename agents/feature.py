@@ -122,6 +122,16 @@ class Feature:
         """Return its figures after each of a journal's rounds, `StoredRound`s."""
         return {}
 
+    def spent_by(self, client: int, reports: int, rounds: Sequence[Any]) -> Iterable[str]:
+        """Return what taking part has cost a client, in sentences.
+
+        Args:
+            client: the client.
+            reports: how many have left it, by its owner's own record.
+            rounds: a journal's, `StoredRound`s; empty: there is no journal.
+        """
+        return ()
+
     def basis(self) -> str | None:
         """Return what its figures depend on, in words: those of runs that differ in it are not of one kind."""
         return None

@@ -10,7 +10,7 @@ from seedbus.agents.feature import Feature, Words
 from seedbus.agents.privacy.foreseen import Spending
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.agents.privacy.settings import Privacy
-from seedbus.agents.privacy.spent import basis, facts
+from seedbus.agents.privacy.spent import basis, facts, in_words
 from seedbus.agents.sight import NEVER, Matter, Sight, Viewer
 from seedbus.bus.fault_hooks import ByzantineHook
 
@@ -100,6 +100,21 @@ class PrivateReports(Feature):
         )
         epsilons = [account.closed(*each) for each in parts]
         return {"epsilon": epsilons} if epsilons else {}
+
+    def spent_by(self, client: int, reports: int, rounds: Sequence[Any]) -> Iterator[str]:
+        """Yield ε of a client's own reports, as if each counted in the smallest commit that there may be.
+
+        With secret cohorts all rounds count, whomever they ask; without a journal only those are known that asked it.
+        """
+        if self.settings.cohorts == "secret" and rounds:
+            reports = len(rounds)
+        account = self.noise().spending()
+        own = account.of_commits(reports)
+        yield f"{in_words(self.facts(own, reports))}, if all that left it counted"
+        if rounds:
+            run = self.of_rounds(rounds)["epsilon"][-1]
+            lost = "" if run >= own else ", which is less: reports are missing in it, that were lost or are concealed"
+            yield f"by the journal the run has spent ε = {run:.6g}{lost}"
 
     def basis(self) -> str:
         return basis(self.facts(0.0, 0))

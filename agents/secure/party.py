@@ -53,7 +53,7 @@ from seedbus.agents.secure.stages import (
     unpack_clients,
     unpack_subset,
 )
-from seedbus.algorithms.contract import BadPayload, Declined, sums
+from seedbus.algorithms.contract import BadPayload, Declined, Replica, sums
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
@@ -134,7 +134,7 @@ class Party(ClientPart):
     def bare(self, plan: Envelope) -> Envelope:
         return plan._replace(body=plan.body[:-1])
 
-    def planned(self, plan: Envelope) -> None:
+    def planned(self, plan: Envelope, replica: Replica) -> None:
         self.admit(plan.client, plan.round, plan.body[-1] if plan.body else None)
 
     def sent(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:

@@ -15,6 +15,8 @@ from seedbus.scenarios.schema.scenario import Scenario
 
 SHIFTED = "clients shift the seeds by a secret that the server has not"
 WITHOUT_KEYS = "without keys a stranger sees what the server sees"
+
+
 def who_sees(scenario: Scenario) -> Sight:
     """Return who sees what of a client; a server that there is not is left out, and so is the wire to it."""
     sight = _unprotected(scenario)

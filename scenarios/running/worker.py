@@ -134,7 +134,8 @@ def serve(
         with admission.turn(offer.scenario) as measure:
             clients = [client for first, last in offer.spans for client in range(first, last + 1)]
             problem = bind_for_clients(with_own(scenario, own, clients, evaluates=offer.evaluates), note)
-            ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss)
+            owned = memory if limits is not None else None
+            ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss, owned)
             recruits[offer.scenario] = measuring(ours, scenario, measure)
             return recruits[offer.scenario](offer)
 

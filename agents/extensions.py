@@ -16,8 +16,8 @@ class Exchange:
     """A round's questions beside its plans, in stages, and what their answers do to its reports.
 
     The server calls its methods in this order: `ask` for each stage before the plans; `plans_due`; `plan` for each of
-    them; `admit` for each report; `ask` for each stage after the reports; `total`, if it sums them; `blamed`. Between
-    these come the answers (`answered`). This one asks nothing and changes nothing.
+    them; `admit` for each report, and `read` if it sums them; `ask` for each stage after the reports; `total`, if it
+    sums them; `blamed`. Between these come the answers (`answered`). This one asks nothing and changes nothing.
 
     Attributes:
         before_plans: the stages before the round's plans, by number, in order.
@@ -51,6 +51,9 @@ class Exchange:
 
     def admit(self, envelope: Envelope) -> None:
         """Raise `ReportRefused` if a report does not count."""
+
+    def read(self, client: int, numbers: NDArray[Any]) -> None:
+        """Take note of a report's numbers, [K, P] or [d]; raise `ReportRefused` if it does not count."""
 
     def total(self, numbers: Mapping[int, NDArray[Any]]) -> NDArray[Any] | None:
         """Return the sum of reports, from the numbers of each client's, [K, P] or [d]; None: it is not known."""

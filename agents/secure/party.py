@@ -59,8 +59,6 @@ from seedbus.bus.text import listed
 
 TELL_BYTES = 11
 """Bytes of a TELL beside what it tells: an envelope's header, msgpack's, and its length."""
-LARGEST = 2**31 - 1
-"""What a sum may be in magnitude, to be told from its value modulo 2³²."""
 
 
 class Refused(Exception):
@@ -125,7 +123,7 @@ class Party(ClientPart):
 
     def __init__(self, settings: SecureAggregation, participation: Participation) -> None:
         self._terms = Terms.of(settings, participation)
-        self._largest = LARGEST // self._terms.asked
+        self._largest = self._terms.largest
         self._sessions: dict[int, _Session] = {}
 
     def forget(self, client: int) -> None:

@@ -118,6 +118,11 @@ class Terms:
         return Terms(settings, min(fewest, widest), min(most, widest), most, participation.quorum)
 
     @property
+    def largest(self) -> int:
+        """What a number of a report may be in magnitude, so that a cohort's sum is told from its value modulo 2³²."""
+        return (2**31 - 1) // self.asked
+
+    @property
     def is_complete(self) -> bool:
         """Whether all clients of a cohort are neighbours, so that all are told of the same clients."""
         return self.most == self.asked

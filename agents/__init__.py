@@ -2,5 +2,5 @@
 
 Doors: `availability`, `catch_up`, `client`, `errors`, `extensions`, `feature`, `gossip`, `journal`, `launcher`,
 `measuring`, `messages`, `monitor`, `observer`, `policies`, `privacy`, `refusals`, `round_record`, `secure`, `seeds`,
-`server`, `stop_request`.
+`server`, `sight`, `stop_request`.
 """

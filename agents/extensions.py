@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Declined, ReportRefused
+from seedbus.algorithms.contract import Declined, Replica, ReportRefused
 from seedbus.bus import Envelope
 
 
@@ -16,8 +16,8 @@ class Exchange:
     """A round's questions beside its plans, in stages, and what their answers do to its reports.
 
     The server calls its methods in this order: `ask` for each stage before the plans; `plans_due`; `plan` for each of
-    them; `admit` for each report; `ask` for each stage after the reports; `total`, if it sums them; `blamed`. Between
-    these come the answers (`answered`). This one asks nothing and changes nothing.
+    them; `admit` for each report, and `read` if it sums them; `ask` for each stage after the reports; `total`, if it
+    sums them; `blamed`. Between these come the answers (`answered`). This one asks nothing and changes nothing.
 
     Attributes:
         beside: how many whole numbers clients tell beside each report, for their sum alone; the round sets it.
@@ -60,6 +60,9 @@ class Exchange:
     def admit(self, envelope: Envelope) -> None:
         """Raise `ReportRefused` if a report does not count, `BadPayload` if what was added cannot be read."""
 
+    def read(self, client: int, numbers: NDArray[Any]) -> None:
+        """Take note of a report's numbers, [K, P] or [d]; raise `ReportRefused` if it does not count."""
+
     def total(self, numbers: Mapping[int, NDArray[Any]]) -> NDArray[Any] | None:
         """Return the sum of reports, from the numbers of each client's, [K, P] or [d]; None: it is not known."""
         return None
@@ -94,8 +97,13 @@ class ClientPart:
         """Return a PLAN without what the feature has added to it."""
         return plan
 
-    def planned(self, plan: Envelope) -> None:
-        """Take note of a PLAN as it came. Raises `BadPayload` if it is malformed, `Declined` if not followed."""
+    def planned(self, plan: Envelope, replica: Replica) -> None:
+        """Take note of a PLAN as it came, and of the replica to which it has brought its client.
+
+        Raises:
+            BadPayload: it is malformed.
+            Declined: it is not followed.
+        """
 
     def measured(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
         """Return what came of a client's work as it goes on."""

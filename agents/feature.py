@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from seedbus.agents.extensions import ClientPart, Noise, OpenExchange
+from seedbus.agents.sight import Sight
 
 
 class Feature:
@@ -100,6 +101,10 @@ class Feature:
         """Return what a client's owner is told of it before she takes part: words of one line, under `promises`."""
         return ""
 
+    def sees(self, sight: Sight) -> Sight:
+        """Return who sees what of a client; sight: who sees what without the feature."""
+        return sight
+
     @property
     def up_bytes(self) -> int:
         """About how many bytes a client sends in a round beside its report, at most."""
@@ -118,6 +123,16 @@ class Feature:
     def of_rounds(self, rounds: Iterable[Any]) -> dict[str, list[float]]:
         """Return its figures after each of a journal's rounds, `StoredRound`s."""
         return {}
+
+    def spent_by(self, client: int, reports: int, rounds: Sequence[Any]) -> Iterable[str]:
+        """Return what taking part has cost a client, in sentences.
+
+        Args:
+            client: the client.
+            reports: how many have left it, by its owner's own record.
+            rounds: a journal's, `StoredRound`s; empty: there is no journal.
+        """
+        return ()
 
     def basis(self) -> str | None:
         """Return what its figures depend on, in words: those of runs that differ in it are not of one kind."""

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     CLAIMS_ANOTHER = "claims-another", Mark.BAD_ANSWER | Mark.DISHONEST
     DIVERGED = "diverged", Mark.BAD_ANSWER | Mark.DISHONEST
     DUPLICATE = "duplicate"
+    EQUIVOCATES = "equivocates"
     FOREIGN_VERSION = "foreign-version", Mark.BAD_ANSWER | Mark.FROM_X0
     JOINS_AGAIN = "joins-again", Mark.BAD_ANSWER
     LATE = "late"
@@ -83,6 +84,7 @@ class Reason(StrEnum):
     SELFTEST = "selftest", Mark.BAD_ANSWER | Mark.DISHONEST
     SHAPE = "shape", Mark.BAD_ANSWER
     UNCONFIRMED = "unconfirmed"
+    UNMASKED = "unmasked", Mark.BAD_ANSWER | Mark.DISHONEST
     UNKNOWN_CLIENT = "unknown-client"
     WRONG_KIND = "wrong-kind", Mark.DISHONEST
     WRONG_NORM = "wrong-norm", Mark.BAD_ANSWER

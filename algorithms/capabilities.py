@@ -43,6 +43,7 @@ class Facts:
         commits_vary: whether the bytes of a commit depend on the values of scalars, and not only on how many there are.
         scalars_formula: how many scalars a report has, in the papers' letters.
         beside_scalars: what a report holds besides its scalars, as words of a sentence.
+        keeps_reports: whether the server keeps a report of each client after the commit that it is in.
         reports: what a report is, as words that follow a number of bytes.
         reveals: what its reports can reveal where neither masks nor noise hide them, as words that follow "can reveal".
         tells_samples: how its reports tell how many samples a client has, as words of a sentence; "": they do not.
@@ -72,6 +73,7 @@ class Facts:
     commits_vary: bool = False
     scalars_formula: str = "K·P"
     beside_scalars: str = ""
+    keeps_reports: bool = False
     reports: str = "a report"
     reveals: str = "the samples that it was made from"
     tells_samples: str = ""

@@ -185,6 +185,22 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file to which lines are appended, and cut off a last one of a process that was killed.
+
+    Raises:
+        WrongFileType: something else is there.
+        OSError: it cannot be read or changed; a file that is missing has no lines.
+    """
+    if not check_file(path, is_written=True):
+        return []
+    content = read(path)
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+    return content[:whole].decode(errors="replace").splitlines()
+
+
 def remove(path: Path) -> None:
     """Remove a regular file if it exists. Raises `WrongFileType` if something else is there."""
     if check_file(path):

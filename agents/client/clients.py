@@ -148,7 +148,7 @@ class Host:
             return self._unusable(envelope, error)
         try:
             for part in self._parts:
-                part.planned(whole)
+                part.planned(whole, replica)
         except BadPayload as error:
             return self._unusable(envelope, error)
         except Declined as why:

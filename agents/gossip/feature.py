@@ -6,6 +6,7 @@ from typing import Any
 
 from seedbus.agents.feature import Feature, Words
 from seedbus.agents.gossip.settings import METRICS
+from seedbus.agents.sight import Matter, Sight, Viewer
 
 
 class WithoutServer(Feature):
@@ -44,6 +45,15 @@ class WithoutServer(Feature):
             ],
             "evaluation": [f"{said['evaluation'][0]}; the model of node {gossip.evaluated}", *verified],
         }
+
+    def sees(self, sight: Sight) -> Sight:
+        alone = {
+            Matter.REPORTS: "each is a commit",
+            Matter.COMMITS: "each, of one node",
+            Matter.GRADIENTS: "of each node",
+            Matter.PRESENCE: "yes",
+        }
+        return {viewer: sight[viewer] | alone for viewer in (Viewer.CLIENT, Viewer.READER)}
 
     @staticmethod
     def drawn(choose: Any, clients: int) -> dict[str, Any]:

@@ -12,7 +12,6 @@ What a client has measured is also written for its owner, where the process has 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from seedbus.agents.measuring.sums import numbers, rides, width
 from seedbus.agents.messages import Measured
 from seedbus.algorithms.contract import Vector
+from seedbus.bus.files import whole_lines
 
 METRICS = "metrics.jsonl"
 """The file of a folder with a line for each time that a client has measured."""
@@ -119,10 +119,7 @@ class OwnParts:
         """Append a line, unless a process before this one has written it; half a line of a killed one is removed."""
         if self._written is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            whole, _, torn = (path.read_text(encoding="utf-8") if path.exists() else "").rpartition("\n")
-            self._written = set(whole.splitlines())
-            if torn:
-                os.truncate(path, path.stat().st_size - len(torn.encode()))
+            self._written = set(whole_lines(path))
         line = json.dumps(own)
         if line not in self._written:
             self._written.add(line)

@@ -10,7 +10,8 @@ from seedbus.agents.feature import Feature, Words
 from seedbus.agents.privacy.foreseen import Spending
 from seedbus.agents.privacy.mechanism import Mechanism
 from seedbus.agents.privacy.settings import Privacy
-from seedbus.agents.privacy.spent import basis, facts
+from seedbus.agents.privacy.spent import basis, facts, in_words
+from seedbus.agents.sight import NEVER, Matter, Sight, Viewer
 from seedbus.bus.fault_hooks import ByzantineHook
 
 
@@ -42,8 +43,19 @@ class PrivateReports(Feature):
         where = {"central": "by the server, to a round's sum", "distributed": "in shares, by clients, to their reports"}
         told = [f"reports are clipped, and noise is added {where[self.settings.mechanism]}", *settings]
         if self.settings.is_seeded(is_virtual=self._is_virtual):
-            told.append("the noise is keyed by the scenario's seed, so it protects nobody from those who know it")
+            told.append("the noise is open: the scenario's seed keys it, so it protects nobody from those who know it")
         return said | {"privacy": [*said["privacy"], *told]}
+
+    def sees(self, sight: Sight) -> Sight:
+        noise = ", with open noise" if self.settings.is_seeded(is_virtual=self._is_virtual) else ", with noise"
+        shown = {Matter.COMMITS, Matter.GRADIENTS, Matter.MODEL}
+        found = {}
+        for viewer, cells in sight.items():
+            knows = self.settings.mechanism == "central" and viewer is Viewer.SERVER  # it adds the noise
+            noisy = {Matter.MODEL} if knows else shown
+            changed = {each: f"{cells[each]}{noise}" for each in noisy if cells[each] != NEVER}
+            found[viewer] = cells | changed
+        return found
 
     def promise(self) -> str:
         privacy: Privacy = self.settings
@@ -88,6 +100,21 @@ class PrivateReports(Feature):
         )
         epsilons = [account.closed(*each) for each in parts]
         return {"epsilon": epsilons} if epsilons else {}
+
+    def spent_by(self, client: int, reports: int, rounds: Sequence[Any]) -> Iterator[str]:
+        """Yield ε of a client's own reports, as if each counted in the smallest commit that there may be.
+
+        With secret cohorts all rounds count, whomever they ask; without a journal only those are known that asked it.
+        """
+        if self.settings.cohorts == "secret" and rounds:
+            reports = len(rounds)
+        account = self.noise().spending()
+        own = account.of_commits(reports)
+        yield f"{in_words(self.facts(own, reports))}, if all that left it counted"
+        if rounds:
+            run = self.of_rounds(rounds)["epsilon"][-1]
+            lost = "" if run >= own else ", which is less: reports are missing in it, that were lost or are concealed"
+            yield f"by the journal the run has spent ε = {run:.6g}{lost}"
 
     def basis(self) -> str:
         return basis(self.facts(0.0, 0))

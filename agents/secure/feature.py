@@ -11,6 +11,7 @@ from seedbus.agents.feature import Feature, Words
 from seedbus.agents.measuring.sums import width
 from seedbus.agents.secure.numbers import word_count
 from seedbus.agents.secure.settings import Terms
+from seedbus.agents.sight import Matter, Sight, Viewer
 
 
 class SecureSums(Feature):
@@ -33,15 +34,29 @@ class SecureSums(Feature):
         return [Party(self.settings, self.scenario.participation)]
 
     def words(self, said: Words, settings: list[str]) -> Words:
+        terms = self._terms
+        most = 2 * terms.shares_needed(terms.most - 1) - terms.most - 1  # who help a server that lies (Bonawitz et al.)
         masked = (
-            "reports are masked: a server that passes on the clients' keys, with too few clients on its side, learns "
-            "the sum of a round's reports, and none of them"
+            "reports are masked: a server that passes on the clients' keys, with at most "
+            f"{most:,} of {terms.most:,} clients that share masks on its side, learns sums of reports, and none of them"
         )
         return said | {"privacy": [*said["privacy"], masked, *settings]}
 
+    def sees(self, sight: Sight) -> Sight:
+        hidden = {Matter.REPORTS: "only their sum", Matter.GRADIENTS: "of a sum"}
+        return sight | {
+            Viewer.SERVER: sight[Viewer.SERVER] | hidden,
+            Viewer.CLIENT: sight[Viewer.CLIENT] | {Matter.PRESENCE: "of those it shares masks with"},
+            Viewer.READER: sight[Viewer.READER] | {Matter.REPORTS: "masked, if under way at the end"},
+        }
+
+    @property
+    def _terms(self) -> Terms:
+        return Terms.of(self.settings, self.scenario.participation)
+
     def promise(self) -> str:
         who = self.scenario.participation
-        terms = Terms.of(self.settings, who)
+        terms = self._terms
         needed = terms.shares_needed(terms.most - 1)
         return (
             f"reports are masked, and the server learns the sum of {who.quorum:,} reports or more; a sum is unmasked "
@@ -53,9 +68,8 @@ class SecureSums(Feature):
     def up_bytes(self) -> int:
         from seedbus.agents.secure.party import told_bytes
 
-        terms = Terms.of(self.settings, self.scenario.participation)
         measured = width(self.scenario.task.metrics) if self.scenario.evaluation.by == "clients" else 0
-        return told_bytes(terms.most - 1) + 4 * word_count(measured, terms.asked)
+        return told_bytes(self._terms.most - 1) + 4 * word_count(measured, self._terms.asked)
 
     def idle(self) -> Iterator[tuple[str, str]]:
         neighbours, others = self.settings.neighbours, self.scenario.participation.most_asked - 1

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbus.agents.secure.settings import LARGEST
+
 BITS = 128
 """Of a number, the sign included."""
-LARGEST = 2**31 - 1
-"""What a sum of words may be in magnitude, to be told from its value modulo 2³²."""
 
 
 def word_count(numbers: int, asked: int) -> int:

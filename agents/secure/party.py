@@ -40,7 +40,7 @@ from seedbus.agents.secure.masks import (
     self_mask,
     unseal,
 )
-from seedbus.agents.secure.numbers import LARGEST, words
+from seedbus.agents.secure.numbers import words
 from seedbus.agents.secure.settings import SecureAggregation, Terms
 from seedbus.agents.secure.sharing import SHARE_BYTES, split
 from seedbus.agents.secure.stages import (
@@ -54,7 +54,7 @@ from seedbus.agents.secure.stages import (
     unpack_clients,
     unpack_subset,
 )
-from seedbus.algorithms.contract import BadPayload, Declined, sums
+from seedbus.algorithms.contract import BadPayload, Declined, Replica, sums
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
@@ -126,7 +126,7 @@ class Party(ClientPart):
 
     def __init__(self, settings: SecureAggregation, participation: Participation) -> None:
         self._terms = Terms.of(settings, participation)
-        self._largest = LARGEST // self._terms.asked
+        self._largest = self._terms.largest
         self._sessions: dict[int, _Session] = {}
 
     def forget(self, client: int) -> None:
@@ -135,7 +135,7 @@ class Party(ClientPart):
     def bare(self, plan: Envelope) -> Envelope:
         return plan._replace(body=plan.body[:-1])
 
-    def planned(self, plan: Envelope) -> None:
+    def planned(self, plan: Envelope, replica: Replica) -> None:
         self.admit(plan.client, plan.round, plan.body[-1] if plan.body else None)
 
     def sent(

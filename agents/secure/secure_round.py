@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ from seedbus.agents.secure.stages import (
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
+
+_CERTAIN = 64
+"""A masked report is taken for a bare one with a probability of 2 to the power of minus this."""
 
 
 class SecureRound(Exchange):
@@ -170,6 +174,13 @@ class SecureRound(Exchange):
 
     def bare(self, report: Envelope) -> Envelope:
         return report._replace(body=report.body[:-1]) if self.beside else report
+
+    def read(self, client: int, numbers: NDArray[Any]) -> None:
+        """Refuse a report without masks: masked numbers are uniform, and almost never all as small as bare ones are."""
+        is_certain = numbers.size * log2(self._terms.asked) >= _CERTAIN
+        if is_certain and int(np.abs(numbers.astype(np.int64)).max()) <= self._terms.largest:
+            what = f"none of its {numbers.size:,} numbers is larger than a report without masks has"
+            raise ReportRefused("unmasked", f"client {client} has not masked its report of round {self._round}: {what}")
 
     def _those_that_reported(self) -> dict[int, list[bytes]]:
         """Tell clients that have reported which of their neighbours have; nobody, if too few have for a sum."""

@@ -18,6 +18,8 @@ from seedbus.settings import Settings
 
 MOST_NEIGHBOURS = 512
 """What a client is sent and sends of each of them fits into messages of 64 KiB."""
+LARGEST = 2**31 - 1
+"""What a sum may be in magnitude, to be told from its value modulo 2³²."""
 
 
 class SecureAggregation(Settings):
@@ -116,6 +118,11 @@ class Terms:
         fewest = most if participation.selection.is_fixed_size else participation.quorum
         widest = most if settings.neighbours == "all" else settings.neighbours + 1
         return Terms(settings, min(fewest, widest), min(most, widest), most, participation.quorum)
+
+    @property
+    def largest(self) -> int:
+        """What a number of a report may be in magnitude, so that a cohort's sum is told from its value modulo 2³²."""
+        return LARGEST // self.asked
 
     @property
     def is_complete(self) -> bool:

@@ -62,6 +62,7 @@ class ReportHandler:
         if difference is not None:
             raise ReportRefused("diverged", difference)
         self._rounds.add_report(now, client, report, now_ns)
+        now.heard(envelope)
         self._advance(client, envelope.base)
         if now is self._rounds.current:
             self._catch_up.reported(client)

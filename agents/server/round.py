@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgpack
+
 from seedbus.agents.extensions import Exchange
 from seedbus.algorithms.contract import Packed, ReportRefused
 from seedbus.bus import Envelope
+from seedbus.bus.envelope import REPORT
 
 Phase = Literal["asking", "gathering", "committing", "publishing"]
 """What the server is about to do in a round, or in the middle of."""
@@ -27,6 +31,7 @@ class Round:
         waiting: the clients of the cohort whose answers are awaited.
         members: number of members when it began, those at work for earlier rounds included.
         reports: client → its report, until this is in a commit.
+        bodies: client → the digest of its report's body, as far as this process has read it.
         declined: the clients that have declined to report.
         dismissed: the clients that have left, or joined anew, since it began.
         too_large: the clients whose answers, while it was open, were refused because of their magnitude.
@@ -45,6 +50,7 @@ class Round:
     waiting: set[int]
     members: int = 0
     reports: dict[int, Any] = field(default_factory=dict)
+    bodies: dict[int, bytes] = field(default_factory=dict)
     declined: set[int] = field(default_factory=set)
     dismissed: set[int] = field(default_factory=set)
     lags: Sequence[int] = ()
@@ -57,12 +63,24 @@ class Round:
         """Check that an answer to this round is due.
 
         Raises:
-            ReportRefused: the client has answered already or was not asked, or its answer is based on another version.
+            ReportRefused: the client has answered already, with the same or another report, or was not asked, or its
+                answer is based on another version.
         """
         client, number = envelope.client, self.plan.round
         if client in self.reports or client in self.declined:
+            first = self.bodies.get(client)
+            if first is not None and envelope.kind is REPORT and first != _digest(envelope):
+                raise ReportRefused("equivocates", f"client {client} has sent another report in round {number}")
             raise ReportRefused("duplicate", f"client {client} has answered in round {number}")
         if client not in self.waiting:
             raise ReportRefused("not-asked", f"client {client} is not asked in round {number}")
         if envelope.base != self.plan.version:
             raise ReportRefused("wrong-version", f"it started at version {envelope.base}, not {self.plan.version}")
+
+    def heard(self, envelope: Envelope) -> None:
+        """Remember what a report says: one that says something else later is no copy of it."""
+        self.bodies[envelope.client] = _digest(envelope)
+
+
+def _digest(envelope: Envelope) -> bytes:
+    return hashlib.blake2b(msgpack.packb(envelope.body), digest_size=16).digest()

@@ -118,7 +118,9 @@ class Rounds:
         raise self._overdue.refusal(number, self.number)
 
     def add_report(self, answered: Round, client: int, report: Any, now_ns: int) -> None:
-        """Add a report that has passed all checks to the round that it answers."""
+        """Add a report that has passed all checks to the round that it answers. Raises `ReportRefused`."""
+        if answered.exchange.sums_reports:
+            answered.exchange.read(client, sums(self.algorithm).numbers(report))
         self._overdue.keep(answered, client, report)
         answered.waiting.discard(client)
         self.deadlines.answered(now_ns - answered.asked_ns)

@@ -170,6 +170,7 @@ class FedAvg(BaseAlgorithm):
             tracks_sums=bool(self._users("remember")),
             needs_outputs=self.needs_outputs,
             knows_evaluations=self.epochs is None and all(each.extra_passes is not None for each in self.methods),
+            keeps_reports=any(each.kept_vectors(2) > each.kept_vectors(1) for each in self.methods),
             reports="by how much training on your samples moved the model",
             reveals="your samples",
             tells_samples=self._tells_samples,

@@ -14,6 +14,7 @@ from seedbus.bus.codec import encode
 from seedbus.bus.envelope import HEADER_LIMIT
 from seedbus.capabilities import Fact, Facts
 from seedbus.models.own_code.metric_settings import OwnMetrics
+from seedbus.scenarios.consent.who_sees import SHIFTED, number_told
 from seedbus.scenarios.reporting.words import ends, first_sentence, plain
 from seedbus.scenarios.schema.scenario import FEATURES, Scenario
 
@@ -60,11 +61,8 @@ def _model(scenario: Scenario) -> str:
 
 
 def _samples(scenario: Scenario) -> str:
-    told = scenario.algorithm.facts.tells_samples
-    number = f"their number travels, for {told}" if told else "their number does not travel"
-    if not told and scenario.evaluation.by == "clients":
-        number = "their number travels only as the evaluation tells it"
-    return f"{scenario.partition.whose}; {number}"
+    travels = number_told(scenario)
+    return f"{scenario.partition.whose}; their number {f'travels{travels}' if travels else 'does not travel'}"
 
 
 def _algorithm(scenario: Scenario) -> str:
@@ -83,7 +81,7 @@ def _sent(scenario: Scenario) -> str:
     size = report_bytes(scenario) + exchanged
     beside = f", {exchanged:,} of them for the masks" if exchanged else ""
     without = f"here {hiding} are to prevent that" if hiding else "here neither masks nor noise prevent that"
-    shifted = "; clients shift the seeds by a secret that the server has not" if scenario.seed_shift else ""
+    shifted = f"; {SHIFTED}" if scenario.seed_shift else ""
     return (
         f"about {size:,} bytes in a round that asks you{beside}: {algorithm.facts.reports}, which can reveal "
         f"{algorithm.facts.reveals}; {without}{shifted}"

@@ -75,15 +75,23 @@ class Accepted:
 
     def check(self, scenario: Scenario) -> None:
         """Raise `NotAccepted` if a scenario has other terms."""
-        asked, accepted = terms_of(scenario), self._terms
-        both = [field for field in asked if field in accepted and _text(asked[field]) != _text(accepted[field])]
-        both.sort(key=lambda field: _parts(field)[-1] not in {each.tag for each in KINDS})  # what others follow from
-        differing = [(field, _text(asked[field]), _text(accepted[field])) for field in both]
-        differing += [(part, text, "nothing") for part, text in _alone(asked, accepted)]
-        differing += [(part, "nothing", text) for part, text in _alone(accepted, asked)]
+        differing = _different(terms_of(scenario), self._terms)
         if differing:
-            cut = [(field, printable(one, MOST_VALUE), printable(other, MOST_VALUE)) for field, one, other in differing]
-            raise NotAccepted(self._what, cut)
+            raise NotAccepted(self._what, differing)
+
+
+def different(scenario: Scenario, joined: Scenario) -> list[tuple[str, str, str]]:
+    """Return the terms in which scenarios differ: field, its value in each, as text."""
+    return _different(terms_of(scenario), terms_of(joined))
+
+
+def _different(asked: Terms, accepted: Terms) -> list[tuple[str, str, str]]:
+    both = [field for field in asked if field in accepted and _text(asked[field]) != _text(accepted[field])]
+    both.sort(key=lambda field: _parts(field)[-1] not in {each.tag for each in KINDS})  # what others follow from
+    differing = [(field, _text(asked[field]), _text(accepted[field])) for field in both]
+    differing += [(part, text, "nothing") for part, text in _alone(asked, accepted)]
+    differing += [(part, "nothing", text) for part, text in _alone(accepted, asked)]
+    return [(field, printable(one, MOST_VALUE), printable(other, MOST_VALUE)) for field, one, other in differing]
 
 
 def terms_of(scenario: Scenario) -> Terms:

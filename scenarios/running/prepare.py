@@ -35,6 +35,7 @@ from seedbus.models.task import (
     Note,
     Problem,
 )
+from seedbus.scenarios.consent.own_record import Recorder
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.own_data import refuse_without, with_own
 from seedbus.scenarios.running.possible import refuse_before_loading, refuse_classes, refuse_impossible, refuse_size
@@ -212,6 +213,7 @@ def recruit(
     observer: Observer,
     memory: Path | None = None,
     on_first_memory: Callable[[], None] = lambda: None,
+    owned: Path | None = None,
 ) -> Recruit:
     """Return the function that creates a scenario's clients.
 
@@ -221,6 +223,7 @@ def recruit(
         observer: is told of what clients refuse.
         memory: the folder for the state that clients keep between rounds; None: this process keeps it.
         on_first_memory: is called when there is such a state that this process alone keeps.
+        owned: the folder in which the clients' owner keeps what they answer; None: nowhere.
     """
     in_process = ClientStateStore(on_first=on_first_memory)
     faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
@@ -246,7 +249,10 @@ def recruit(
         gathers=scenario.clock == "virtual",
         plugins=proof(scenario.plugins),
         place=placed_beside(problem),
-        parts=lambda: [part for feature in scenario.features for part in feature.client_parts()],
+        parts=lambda: [
+            *(part for feature in scenario.features for part in feature.client_parts()),
+            *([] if owned is None else [Recorder(owned, scenario)]),
+        ],
     )
 
     def followers(offer: Offer) -> Follower:

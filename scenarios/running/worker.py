@@ -146,7 +146,8 @@ def serve(
                 if limits is not None:  # a server that comes back finds the owner where she joined
                     limits = replace(limits, accepted=limits.accepted or Accepted.joined(scenario))
             problem = bind_for_clients(here, note)
-            ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss)
+            owned = memory if limits is not None else None
+            ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss, owned)
             recruits[offer.scenario] = measuring(ours, scenario, measure)
             return recruits[offer.scenario](offer)
 

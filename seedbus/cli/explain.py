@@ -32,7 +32,8 @@ def explain(
         Part | None,
         typer.Argument(
             metavar="PART",
-            help="Only this: every field, defaults filled in; which client holds which samples; or the ε spent.",
+            help="Only this: every field, defaults filled in; which client holds which samples; or who sees what, "
+            "and of a run's folder the ε spent.",
         ),
     ] = None,
     settings: Set = None,
@@ -118,9 +119,12 @@ def _partition(scenario: Any, out: Path | None, output: Form) -> None:
 
 
 def _privacy(name: str, settings: list[str] | None, target: str | None, output: Form) -> None:
-    """Say which ε a run has spent, or with which noise a run of a scenario spends a given one."""
+    """Say who sees what in a scenario's runs, which ε a run has spent, or with which noise one spends a given ε."""
     from seedbus.agents.privacy.spent import in_words
 
+    if target is None and not os.path.isdir(name):
+        _sight(name, settings, output)
+        return
     if target is None:
         found = _spent(name, settings)
         said = in_words(found)
@@ -133,13 +137,23 @@ def _privacy(name: str, settings: list[str] | None, target: str | None, output: 
         say(said)
 
 
+def _sight(name: str, settings: list[str] | None, output: Form) -> None:
+    from seedbus.scenarios.schema.loading import load
+    from seedbus.studies.explain import explain
+
+    scenario = load(name, settings, needs_task=True)
+    scenario.check()
+    found = explain.sight(scenario)
+    if output == "json":
+        typer.echo(json.dumps(found))
+    else:
+        explain.show_sight(found)
+
+
 def _spent(run: str, settings: list[str] | None) -> dict[str, Any]:
-    from seedbus.agents.errors import RunFolderError
     from seedbus.studies.explain.noise import spent
 
     deltas = [_number("--set", "privacy.delta", each, 1e-300, 0.999) for each in settings or ()]
-    if not os.path.isdir(run):
-        raise RunFolderError(Path(run), "it is no run's folder; for a scenario give --target, like --target epsilon=4")
     return spent(Path(run), *deltas[-1:])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -15,14 +17,29 @@ from seedbus.scenarios.reporting.terminal import say
 _MOST_PRINTED = 1_000
 
 
-def verify(run: RunFolder, plugin: Plugins = None, output: Output = "text") -> None:
+def verify(
+    run: RunFolder,
+    owner: Annotated[
+        Path | None,
+        typer.Argument(help="The --out folder of a client's owner: also compare the journal with what she has kept."),
+    ] = None,
+    plugin: Plugins = None,
+    output: Output = "text",
+) -> None:
     """Compute a finished run's results again, from its journal and ledger, and name every field that differs.
 
-    The exit code is 14 if one does. What cannot be computed again is named, too.
+    The exit code is 14 if one does. What cannot be computed again is named, too. Of an owner's folder alone: say what
+    has left her, and what that has cost.
     """
     with cli_errors():
+        from seedbus.scenarios.consent.own_record import FILE
         from seedbus.scenarios.running.verify import verify as verified
 
+        if owner is None and (run / FILE).exists():
+            _of_owner(run, None, output)
+            return
+        if owner is not None:
+            _of_owner(owner, run, output)
         found = verified(run)
         if output == "json":
             typer.echo(json.dumps(asdict(found)))
@@ -40,3 +57,19 @@ def verify(run: RunFolder, plugin: Plugins = None, output: Output = "text") -> N
                 say(f"not checked: {names} ({reason})")
         if found.differences:
             raise typer.Exit(Exit.DIFFERS)
+
+
+def _of_owner(own: Path, run: Path | None, output: Output) -> None:
+    """Say what an owner has kept, and in what a run's journal contradicts it; it ends the command if it does."""
+    from seedbus.scenarios.running.verify_own import verify_own
+
+    found = verify_own(own, run)
+    if output == "json":
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        for sentence in (*found.differences, *found.told):
+            say(sentence)
+        if found.unchecked:
+            say(f"not checked: its models ({found.unchecked})")
+    if found.differences:
+        raise typer.Exit(Exit.DIFFERS)

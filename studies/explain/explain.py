@@ -12,12 +12,14 @@ from rich.table import Table
 
 from seedbus.agents.privacy.feature import PrivateReports
 from seedbus.agents.privacy.spent import in_words
+from seedbus.agents.sight import Viewer
 from seedbus.bus.text import counted
+from seedbus.scenarios.consent.who_sees import WITHOUT_KEYS, grid, who_sees
 from seedbus.scenarios.reporting.closing_table import fault_counts
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.remaining_time import duration
-from seedbus.scenarios.reporting.terminal import console, shown, titled
+from seedbus.scenarios.reporting.terminal import console, say, shown, titled
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.studies.explain.forecast import Forecast, forecast
 from seedbus.studies.explain.rehearsal import do_commits_vary
@@ -35,6 +37,7 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
         scenario: its name.
         is_serverless: whether nodes send each other commits, without a server.
         words: topic → sentences.
+        sees: who sees what of a client: viewer → matter → words.
         traffic, time, memory: the fields of `forecast.Traffic`, `Time` and `Memory`, with `time.total`; null if they
             are not measured.
         disk: the fields of `forecast.Disk`; null if nothing is measured.
@@ -51,6 +54,7 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
         "scenario": scenario.name,
         "is_serverless": not scenario.has_server,
         "words": words(scenario),
+        "sees": who_sees(scenario),
     }
     if found is None:
         why_not = "nothing was measured (--seconds 0)"
@@ -70,18 +74,32 @@ def explain(scenario: Scenario, seconds: float) -> dict[str, Any]:
     }
 
 
+def sight(scenario: Scenario) -> dict[str, Any]:
+    """Return who sees what of a client, and on what that depends: `sees` and `words` of `explain`, of this topic."""
+    return {"sees": who_sees(scenario), "words": words(scenario).get("privacy", [])}
+
+
 def show(explained: dict[str, Any]) -> None:
     """Print an explanation as a table."""
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column()
     did = [f" → {fault_counts(each)}" for each in explained["faults"]]
-    for topic, sentences in explained["words"].items():
+    for topic, told in explained["words"].items():
         counts = did if topic == "faults" else []
-        _add(table, topic, [said + count for said, count in zip_longest(sentences, counts, fillvalue="")])
-    for topic, sentences in _costs(explained):
-        _add(table, topic, sentences)
+        _add(table, topic, [said + count for said, count in zip_longest(told, counts, fillvalue="")])
+    for topic, costs in _costs(explained):
+        _add(table, topic, costs)
     console(width=None if sys.stdout.isatty() else 100).print(titled(shown(explained["scenario"]), table))
+    show_sight({"sees": explained["sees"], "words": []})
+
+
+def show_sight(found: dict[str, Any]) -> None:
+    """Print who sees what of a client, and on what that depends."""
+    screen = console(width=None if sys.stdout.isatty() else 100)
+    screen.print(titled("who sees what of a client", grid(found["sees"])))
+    for sentence in (*found["words"], *([WITHOUT_KEYS] if Viewer.STRANGER in found["sees"] else [])):
+        say(sentence)
 
 
 def _add(table: Table, topic: str, sentences: Sequence[str]) -> None:

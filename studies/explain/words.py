@@ -16,6 +16,7 @@ from seedbus.agents.feature import Words
 from seedbus.agents.policies.participation import Participation
 from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
+from seedbus.scenarios.consent.who_sees import SHIFTED
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.words import ends, first_sentence, plain
@@ -43,7 +44,7 @@ def words(scenario: Scenario) -> Words:
     for feature in scenario.features:
         said = feature.words(said, _settings(feature.settings))
     if scenario.seed_shift:
-        said["privacy"].append("clients shift the seeds by a secret that the server has not")
+        said["privacy"].append(SHIFTED)
     return {topic: sentences for topic, sentences in said.items() if sentences}
 
 

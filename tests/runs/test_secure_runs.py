@@ -276,6 +276,26 @@ def test_who_gives_false_shares_of_its_mask_key_and_vanishes_is_named(
     assert summary["version"] == 0 and summary["refusals"]["bad-shares"] == {"2": 3}
 
 
+def test_who_stops_masking_is_named_and_the_sum_is_that_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = {"clients": 6, "quorum": 2, "deadline_s": 60.0}
+    what = secure(algorithm=WHOLE | {"perturbations": 30}, participation=crowd, stop={"rounds": 3})
+    vanishes = [{"fault": "dropout", "when": "after-training", "clients": [2]}]
+    others = run(what.model_copy(update={"faults": secure(faults=vanishes).faults}), tmp_path / "others")
+    honest = party.Party.mask
+
+    def mask(self: party.Party, client: int, round: int, numbers: Any) -> Any:
+        masked = honest(self, client, round, numbers)
+        return numbers if client == 2 else masked
+
+    assert run(what, tmp_path / "honest").summary["refusals"] == {}
+    monkeypatch.setattr(party.Party, "mask", mask)
+    bare = run(what, tmp_path / "bare")
+    assert bare.summary["refusals"] == {"unmasked": {"2": 3}} and bare.summary["version"] == 3
+    assert bare.digest == others.digest
+
+
 def test_a_deadline_learns_how_long_reports_take_and_not_how_long_secrets_are_shared(tmp_path: Path) -> None:
     what = secure(
         participation={"clients": 4, "quorum": 2, "deadline_s": 60.0, "deadline": {"quantile": 1.0, "factor": 1.5}},

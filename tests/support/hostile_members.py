@@ -239,7 +239,8 @@ def _several() -> Iterator[MemberCase]:
     yield MemberCase("nothing", lambda exchange: [], {})
     yield MemberCase("report-twice", lambda exchange: [exchange.frame()] * 2, {"duplicate": 1})
     yield MemberCase("report-64-times", lambda exchange: [exchange.frame()] * 64, {"duplicate": 63})
-    good_and_bad = {"duplicate": 1, "malformed": 1}
+    yield MemberCase("two-reports", lambda s: [s.frame(), s.scalars(lambda old: old[::-1])], {"equivocates": 1})
+    good_and_bad = {"equivocates": 1, "malformed": 1}
     yield MemberCase("report-nan-and-noise", lambda s: [s.frame(), s.scalars(_nan), b"noise"], good_and_bad)
     first_bad = {"not-finite": 1, "not-asked": 1}
     yield MemberCase("nan-and-then-the-report", lambda exchange: [exchange.scalars(_nan), exchange.frame()], first_bad)

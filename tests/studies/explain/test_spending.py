@@ -163,7 +163,7 @@ def test_a_run_with_the_noise_that_is_printed_spends_the_epsilon_that_was_wished
         (["plan.yaml", "--target", "epsilon=1e-3"], "--target epsilon=0.001 needs privacy.noise_multiplier="),
         (["plan.yaml", "--target", "epsilon=x"], "--target epsilon=x: expected epsilon=NUMBER, from 1e-06 to 1e+06"),
         (["plan.yaml", "--target", "loss=1"], "--target loss=1: expected epsilon=NUMBER, from 1e-06"),
-        (["plan.yaml", "--set", "stop.rounds=3"], "--set stop.rounds=3: expected privacy.delta=NUMBER, from 1e-300"),
+        ([".", "--set", "stop.rounds=3"], "--set stop.rounds=3: expected privacy.delta=NUMBER, from 1e-300"),
         ([".", "--set", "privacy.delta=2"], "privacy.delta=2: expected privacy.delta=NUMBER, from 1e-300 to 0.999"),
     ],
 )  # fmt: skip
@@ -171,12 +171,6 @@ def test_an_epsilon_that_no_noise_gives_is_refused(arguments: Sequence[str], sen
     Path("plan.yaml").write_text(dump(PRIVATE["drawn"].resolved()))
     found = seedbus("explain", *arguments, "privacy")
     assert found.code == Exit.USAGE and found.out == "" and sentence in found.err
-
-
-def test_a_scenario_without_an_epsilon_is_told_what_is_missing(seedbus: Command) -> None:
-    sentence = "seedbus: small.yaml: it is no run's folder; for a scenario give --target, like --target epsilon=4\n"
-    found = seedbus("explain", "small.yaml", "privacy")
-    assert (found.code, found.err) == (Exit.FOLDER, sentence)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands import Command, CommandResult
-from fake_server import HOST, SCENARIO, SESSION, Answer, FakeServer, declining, offering
+from fake_server import HOST, OFFERED, SESSION, Answer, FakeServer, declining, offering
 from hostile_packets import column
 from hostile_peers import MORE, frame, greeting, ready
 from small_language import write
@@ -26,8 +26,8 @@ from seedbus.bus.zeromq.packet import Packet, Type
 
 SECRET = "api-key=6f1d"
 ESCAPES = "\x1b]0;owned\x07\x1b]52;c;ZXZpbA==\x07 come\r\n again \u202e"
-DECOMFL = SCENARIO["algorithm"]
-EVERYTHING = json.dumps(SCENARIO).encode()
+DECOMFL = OFFERED["algorithm"]
+EVERYTHING = json.dumps(OFFERED).encode()
 
 
 @pytest.fixture(autouse=True)
@@ -89,11 +89,11 @@ BAD_JSON: dict[str, bytes] = {
     "not JSON": b"name: asked",
     "a list": b"[]",
     "null": b"null",
-    "UTF-16": json.dumps(SCENARIO).encode("utf-16"),
+    "UTF-16": json.dumps(OFFERED).encode("utf-16"),
     "half a character": b'{"name": "\xed\xa0\x80"}',
-    "an escaped half": json.dumps(SCENARIO | {"name": "\ud800"}).encode(),
+    "an escaped half": json.dumps(OFFERED | {"name": "\ud800"}).encode(),
     "nested deeply": b'{"task": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "nested": json.dumps(SCENARIO | {"task": json.loads("[" * 150 + "]" * 150)}).encode(),
+    "nested": json.dumps(OFFERED | {"task": json.loads("[" * 150 + "]" * 150)}).encode(),
     "a number of 5,000 digits": EVERYTHING[:-1] + b', "seed": ' + b"9" * 5000 + b"}",
     "a number of 4,000 digits": EVERYTHING[:-1] + b', "seed": ' + b"9" * 4000 + b"}",
     "a float beyond all": EVERYTHING[:-1] + b', "verify_every": 1e999}',
@@ -101,17 +101,17 @@ BAD_JSON: dict[str, bytes] = {
     "Infinity": EVERYTHING[:-1] + b', "seed": -Infinity}',
     "a key twice": b'{"name": "a", ' + EVERYTHING[1:],
     "256 kB of mistakes": EVERYTHING[:-1] + b', "faults": [' + b"1," * (2**17 - 199) + b"1]}",
-    "names of Python's": json.dumps(SCENARIO | {"__class__": "os", "__init__": {"__globals__": 1}}).encode(),
-    "a task of another kind": json.dumps(SCENARIO | {"task": {"name": {"a": 1}}}).encode(),
-    "a task that is a list": json.dumps(SCENARIO | {"task": [1]}).encode(),
-    "text where numbers belong": json.dumps(SCENARIO | {"participation": {"clients": ESCAPES}}).encode(),
+    "names of Python's": json.dumps(OFFERED | {"__class__": "os", "__init__": {"__globals__": 1}}).encode(),
+    "a task of another kind": json.dumps(OFFERED | {"task": {"name": {"a": 1}}}).encode(),
+    "a task that is a list": json.dumps(OFFERED | {"task": [1]}).encode(),
+    "text where numbers belong": json.dumps(OFFERED | {"participation": {"clients": ESCAPES}}).encode(),
     "a learning rate of text": json.dumps(
-        SCENARIO | {"algorithm": {"name": "decomfl", "learning_rate": "nan"}}
+        OFFERED | {"algorithm": {"name": "decomfl", "learning_rate": "nan"}}
     ).encode(),
     "10⁹ evaluations": json.dumps(
-        SCENARIO | {"algorithm": DECOMFL | {"perturbations": 60_000, "local_steps": 20_000}}
+        OFFERED | {"algorithm": DECOMFL | {"perturbations": 60_000, "local_steps": 20_000}}
     ).encode(),
-    "10⁴⁰ coordinates": json.dumps(SCENARIO | {"task": {"name": "quadratic", "dimension": 10**40}}).encode(),
+    "10⁴⁰ coordinates": json.dumps(OFFERED | {"task": {"name": "quadratic", "dimension": 10**40}}).encode(),
 }
 
 
@@ -329,7 +329,7 @@ def test_a_worker_of_the_servers_own_process_trusts_it(tmp_path: Path) -> None:
     from seedbus.models.errors import NotAllowed
     from seedbus.scenarios.running.limits import Limits, read_scenario
 
-    asked = SCENARIO | {"task": {"name": "sentence-encoder", "data": str(tmp_path / "private")}}
+    asked = OFFERED | {"task": {"name": "sentence-encoder", "data": str(tmp_path / "private")}}
     offer = Offer(HOST, ((0, 0),), False, json.dumps(asked).encode())
     assert read_scenario(offer, "tcp://a:1", None).task.data == str(tmp_path / "private")  # type: ignore[attr-defined]
     with pytest.raises(NotAllowed):

@@ -12,8 +12,8 @@ from owners import SIZES, own_scenario, own_tables
 
 from seedbus.agents.measuring.server import QUANTILES
 from seedbus.agents.secure import party, sharing
-from seedbus.agents.secure.numbers import BITS, LARGEST, sums_of, words
-from seedbus.agents.secure.settings import SecureAggregation
+from seedbus.agents.secure.numbers import BITS, sums_of, words
+from seedbus.agents.secure.settings import LARGEST, SecureAggregation
 from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
 from seedbus.bus import PASS, Envelope, Kind, Passage, Verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -285,8 +286,8 @@ def test_who_stops_masking_is_named_and_the_sum_is_that_of_the_others(
     others = run(what.model_copy(update={"faults": secure(faults=vanishes).faults}), tmp_path / "others")
     honest = party.Party.mask
 
-    def mask(self: party.Party, client: int, round: int, numbers: Any) -> Any:
-        masked = honest(self, client, round, numbers)
+    def mask(self: party.Party, client: int, round: int, numbers: Any, beside: Sequence[int] = ()) -> Any:
+        masked = honest(self, client, round, numbers, beside)
         return numbers if client == 2 else masked
 
     assert run(what, tmp_path / "honest").summary["refusals"] == {}

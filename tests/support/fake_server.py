@@ -21,13 +21,13 @@ RUN = b"this run"
 HOST = -3
 Answer = Callable[[Packet], Iterable[bytes]]
 SCENARIO: dict[str, Any] = {
-    "seedbus": minor_of(version("seedbus")),
     "name": "asked",
     "task": {"name": "quadratic", "dimension": 20},
     "algorithm": {"name": "decomfl"},
     "participation": {"clients": 8},
     "stop": {"rounds": 3},
 }
+OFFERED = {"seedbus": minor_of(version("seedbus"))} | SCENARIO
 
 
 class FakeServer(threading.Thread):
@@ -83,7 +83,7 @@ class FakeServer(threading.Thread):
 
 def offering(scenario: bytes | dict[str, Any] = b"{}", **changes: Any) -> Answer:
     """Return the answers of a server that makes an offer: a valid one but for the changes."""
-    content = scenario if isinstance(scenario, bytes) else json.dumps(SCENARIO | scenario).encode()
+    content = scenario if isinstance(scenario, bytes) else json.dumps(OFFERED | scenario).encode()
     fields: dict[str, Any] = {"run": RUN, "host": HOST, "spans": column(0, 0), "evaluates": 0, "heartbeat": 2000}
     fields |= {"nonce": bytes(16), "scenario": content}
     offer = msgpack.packb(list((fields | changes).values()))

@@ -44,7 +44,7 @@ from seedbus.bus.transport import OPERATOR, Rights
 class Everybody:
     """A registration that offers all clients to one process."""
 
-    can_go_on = could_go_on = was_complete = True
+    can_go_on = could_go_on = has_begun = True
     rounds_closed = 0
 
     def __init__(self, clients: int) -> None:

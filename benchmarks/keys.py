@@ -44,7 +44,7 @@ class Desk:
     """A registration for one process with all clients."""
 
     missing: frozenset[int] = frozenset()
-    rounds_closed, was_complete, can_go_on, could_go_on = 0, True, True, True
+    rounds_closed, has_begun, can_go_on, could_go_on = 0, True, True, True
 
     def __init__(self, clients: int) -> None:
         self._clients = clients

@@ -194,7 +194,7 @@ class Registration(Protocol):
     Attributes:
         missing: addresses of the followers that no process hosts now.
         rounds_closed: number of rounds that the run has closed.
-        was_complete: whether all followers have been hosted at the same time.
+        has_begun: whether rounds have begun, or might have.
         can_go_on: whether enough followers are hosted now.
         could_go_on: whether enough are hosted once the processes with an offer have joined.
     """
@@ -223,7 +223,7 @@ class Registration(Protocol):
     def rounds_closed(self) -> int: ...
 
     @property
-    def was_complete(self) -> bool: ...
+    def has_begun(self) -> bool: ...
 
     @property
     def can_go_on(self) -> bool: ...

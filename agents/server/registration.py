@@ -83,7 +83,7 @@ class Registration:
 
     Attributes:
         missing: addresses of the followers that no member process hosts; nothing may be sent to them.
-        was_complete: whether all followers have been hosted at the same time.
+        has_begun: whether it was so once that rounds may begin.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Registration:
         self._on_change = on_change
         self._workers: dict[int, _Worker] = {}
         self._kept: list[_Kept] = []
-        self.was_complete = False
+        self.has_begun = False
         clients = coordinator.participation.clients
         self._free = SpanSet([(0, clients - 1)])  # clients that no process has joined with
         self._preferred = self._free.copy()  # offered first: free and never offered, or an offer of them has ended
@@ -186,7 +186,7 @@ class Registration:
         worker.joins.clear()
         self._is_evaluator_free = self._is_evaluator_free and not worker.offer.evaluates
         self.missing.difference_update(worker.addresses)
-        self.was_complete = self.was_complete or not self.missing
+        self.has_begun = self.has_begun or self.may_begin
         self._on_change(worker.joined)
         return [self._welcome(worker)], True
 
@@ -229,6 +229,12 @@ class Registration:
     @property
     def rounds_closed(self) -> int:
         return self._coordinator.round
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether all followers are hosted, or enough of them for a run that has closed rounds before: in real time one
+        of them may have left it for good."""
+        return not self.missing or (self.rounds_closed > 0 and self.can_go_on)
 
     @property
     def can_go_on(self) -> bool:

@@ -170,10 +170,10 @@ class Server:
             raise StopRequested
 
     async def _assemble(self) -> None:
-        """Wait until all clients have processes; then evaluate x₀, or publish a resumed run's last durable round."""
+        """Wait until rounds may begin; then evaluate x₀, or publish a resumed run's last durable round."""
         began_ns = self.bus.clock.now_ns
-        self.bus.clock.hold()  # no simulated time passes while processes join, and real time begins when all have
-        await self.until(lambda: not self.lacks_processes)
+        self.bus.clock.hold()  # no simulated time passes while processes join, and real time begins afterwards
+        await self.until(lambda: self._registration.may_begin)
         self.bus.clock.release()
         self.bus.clock.now_ns = began_ns
         self.journal.note(build_facts(self.coordinator.joining.proofs))

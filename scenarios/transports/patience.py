@@ -41,11 +41,11 @@ class Patience:
         # a pause of this process is not the others' absence: they could not reach it
         passed_s = min(now_s - self._checked_s, 2 * self._placement.heartbeat_s)
         self._checked_s = now_s
-        if registration.rounds_closed > self._rounds or not registration.was_complete:
+        if registration.rounds_closed > self._rounds or not registration.has_begun:
             self._rounds = registration.rounds_closed
             self._stalls = stalls
             self._without_clients_s = self._without_offer_s = 0.0
-        if registration.can_go_on or not registration.was_complete:
+        if registration.can_go_on or not registration.has_begun:
             self._without_offer_s = 0.0
         else:
             self._without_clients_s += passed_s

@@ -207,7 +207,7 @@ class Waiting(SimpleNamespace):
     """A registration whose run has begun and waits for clients."""
 
     missing: Any
-    was_complete: bool = True
+    has_begun: bool = True
     can_go_on: bool = False
     could_go_on: bool = False
     rounds_closed: int = 0

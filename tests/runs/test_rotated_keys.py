@@ -156,3 +156,23 @@ def test_an_owners_key_and_the_servers_are_rotated_and_no_bit_changes(
     alone = run(load(FIELDS), tmp_path / "alone", placement=placement, page=False)
     ran = Results.read(federation.run)
     assert ran.digest == alone.digest and ran.summary["metrics"] == alone.summary["metrics"]
+
+
+@pytest.mark.slow
+def test_a_server_that_starts_again_waits_for_no_owner_who_was_removed(
+    tmp_path: Path, seedbus: Command, federation: Federation
+) -> None:
+    crowd = {"clients": 3, "cohort": 3, "quorum": 2, "deadline_s": 20.0, "every_s": 0.05}
+    (tmp_path / "own.yaml").write_text(
+        dump(FIELDS | {"clock": "wall", "participation": crowd, "stop": {"rounds": 300}})
+    )
+    keys = [federation.new_key(f"owner-{number}", number) for number in range(3)]
+    first = federation.serve("own.yaml", "--out", federation.run)
+    owners = [federation.join(number, keys[number], federation.public) for number in range(3)]
+    wait_for(lambda: federation.has_logged("round", 3))
+    assert seedbus("keys", "revoke", "owner-2", "--keys", federation.keys).code == 0
+    assert "not-authorised" in ended(owners[2])[1]
+    assert left(first)[0] == Exit.INTERRUPTED
+    last = federation.serve("--resume", federation.run)
+    assert [ended(each)[0] for each in (last, *owners[:2])] == [0, 0, 0]
+    assert Results.read(federation.run).summary["version"] == 300

@@ -104,7 +104,7 @@ class FakeRegistration:
         return 0
 
     @property
-    def was_complete(self) -> bool:
+    def has_begun(self) -> bool:
         return not self.missing
 
     def gone(self, host: int, why: str, kept_s: float = 0.0) -> None:

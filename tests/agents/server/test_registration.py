@@ -331,7 +331,7 @@ def test_a_simulated_run_continues_when_all_clients_are_present() -> None:
         lambda: harness.registration.gone(HOST, "…"),
     ):
         step()
-        states.append((harness.registration.can_go_on, harness.registration.was_complete))
+        states.append((harness.registration.can_go_on, harness.registration.has_begun))
     assert states == [(False, False), (True, True), (False, True)]
 
 
@@ -344,7 +344,7 @@ def test_a_real_time_run_continues_with_a_quorum_and_an_evaluator() -> None:
     with_the_other = harness.registration.can_go_on
     harness.registration.gone(second.host, "…")
     assert [alone, with_the_other, harness.registration.can_go_on] == [False, True, False]
-    assert harness.registration.was_complete
+    assert harness.registration.has_begun
 
 
 def test_a_stranger_is_reported_a_few_times_and_always_counted() -> None:

@@ -346,9 +346,8 @@ class Links:
         mbps = self._limited(math.inf if own is None else own, client, round, upward, size)
         if mbps < math.inf or changing is not None:
             ends_ns = passed_ns(size, begins_ns, mbps, changing)
-            self.busy[client, upward] = departs_ns = min(
-                ends_ns, self._last_ns + 1
-            )  # a checkpoint has no room for more
+            departs_ns = min(ends_ns, self._last_ns + 1)  # a checkpoint has no room for more
+            self.busy[client, upward] = departs_ns
         if by is not None:
             alone_ns, without_ns = (passed_ns(size, begins_ns, own or math.inf, each) for each in (changing, None))
             if alone_ns > without_ns:

@@ -54,6 +54,7 @@ class OwnFiles:
 
 
 def _files_of(place: Path) -> Iterator[str]:
-    yield str(place) if not place.is_dir() else ""
+    if not place.is_dir():
+        yield str(place)
     for folder, _, names in os.walk(place):
         yield from (os.path.join(folder, name) for name in names)

@@ -41,7 +41,7 @@ from seedbus.agents.journal.file import (
 )
 from seedbus.agents.journal.head import HEAD, Head, HeadWriter, read_head
 from seedbus.agents.journal.metrics import taken_apart
-from seedbus.agents.journal.reader import KEPT_EVERY, MEMBERS, JournalReader, checkpoint_digest, link, unpacked_state
+from seedbus.agents.journal.reader import MEMBERS, JournalReader, checkpoint_digest, kept_every, link, unpacked_state
 from seedbus.agents.journal.records import (
     Checkpoint,
     Entry,
@@ -173,7 +173,7 @@ class Journal:
             if model is not None:
                 row = self._reader.long_values.put("model", entry.version, model)
                 database.execute("INSERT INTO models VALUES (?, ?)", (entry.version, row))
-                which, old = "version < ? AND version % ?", (entry.version, KEPT_EVERY)
+                which, old = "version < ? AND version % ?", (entry.version, kept_every(entry.version))
                 database.execute(f"DELETE FROM models WHERE {which}", old)
                 self._reader.long_values.delete("model", which, *old)
             tables = self._moved("known", [(client, position.pack()) for client, position in entry.positions], tables)

@@ -17,10 +17,22 @@ from seedbus.agents.journal.long_values import LongValues
 from seedbus.agents.journal.records import Glance, JournalEnd, MemberPosition, StoredRound
 from seedbus.pieces import Frame, Pieces, buffers, unpacked
 
-KEPT_EVERY = 50
-"""Dense commits, each a whole model, are kept of every version that this divides; the newest is kept too."""
+KEPT_EVERY, MOST_KEPT = 50, 64
+"""See `kept_every`."""
 MEMBERS = {"known": "version", "held": "version", "halves": "note"}
 """The tables of members, each with the name of its column of values."""
+
+
+def kept_every(newest: int) -> int:
+    """Return k: dense commits, each a whole model, are kept of every version that k divides, and of the newest.
+
+    It is `KEPT_EVERY`, and doubled whenever it would keep more than `MOST_KEPT`, so that a run may be of any length.
+    What a larger k divides a smaller one divides too: none is asked for that was deleted before.
+    """
+    every = KEPT_EVERY
+    while newest // every > MOST_KEPT:
+        every *= 2
+    return every
 
 
 def link(previous: bytes, round: int, version: int, body: bytes) -> bytes:
@@ -145,8 +157,8 @@ class JournalReader:
     def _model(self, version: int, its_digest: bytes, good: int) -> list[Any]:
         """Return a dense commit, or [] if it is not kept."""
         (packed,) = self.select("packed FROM models WHERE version = ?", version).fetchone() or (None,)
-        is_newest = self.select("1 FROM rounds WHERE version > ? LIMIT 1", version).fetchone() is None
-        if packed is None and not is_newest and version % KEPT_EVERY:
+        (newest,) = self.select("version FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
+        if packed is None and version != newest and version % kept_every(newest):
             return []
         model = None if packed is None else self.long_values.get("model", version, packed)
         if model is None or digest(model) != its_digest:

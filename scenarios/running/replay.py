@@ -10,7 +10,7 @@ from pathlib import Path
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.journal.reader import KEPT_EVERY
+from seedbus.agents.journal.reader import kept_every
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build, unpacked
 from seedbus.algorithms.contract import Replica, Vector
@@ -147,8 +147,9 @@ def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:
 
 def _kept_models(run: str | Path, rounds: list[StoredRound]) -> str:
     kept = [0, *(stored.round + 1 for stored in rounds if stored.commit)]
+    every = kept_every(rounds[-1].version)
     return (
-        f"its model is not kept; a dense run keeps every {KEPT_EVERY}th and the last: in {run} those after rounds "
+        f"its model is not kept; a dense run keeps every {every}th and the last: in {run} those after rounds "
         f"{', '.join(map(str, kept))}"
     )
 

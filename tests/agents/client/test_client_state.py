@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from worlds import outcome, scenario
 
 from seedbus.agents import launcher
 from seedbus.agents.client.client_state import KEPT, KEPT_DURABLE, ClientStateStore, _digest, _Link
-from seedbus.agents.errors import Forgotten, RunFolderError
+from seedbus.agents.errors import Forgotten, JournalDamaged, RunFolderError
+from seedbus.agents.journal import reader
+from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import KEPT_EVERY
 from seedbus.bus import Kind, read_ledger
@@ -372,6 +375,30 @@ def test_a_dense_journal_keeps_the_newest_and_some_older_models(tmp_path: Path) 
     expected = r"^round 10: its model is not kept; .*: in .*run those after rounds 0, 50, 53$"
     with pytest.raises(ScenarioError, match=expected):
         replay(tmp_path / "run", round=10)
+
+
+@pytest.mark.slow
+def test_a_dense_journal_of_any_length_keeps_a_bounded_number_of_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is verified as any other, resumed as one, and misses a model that it has to keep."""
+    monkeypatch.setattr(reader, "KEPT_EVERY", 3)
+    monkeypatch.setattr(reader, "MOST_KEPT", 4)
+    for rounds in (20, 53):  # the second resumes the first
+        what = quiet(participation={"clients": 1}, stop={"rounds": rounds})
+        run(what, tmp_path / "run", resume=rounds > 20)
+        with closing(Journal.open(tmp_path / "run", for_writing=False)) as journal:
+            kept = [each.version for each in journal.rounds() if each.commit]
+        assert kept == {20: [6, 12, 18, 20], 53: [12, 24, 36, 48, 53]}[rounds]
+    assert replay(tmp_path / "run", round=24).round == 24
+    expected = r"keeps every 12th and the last: .* those after rounds 0, 12, 24, 36, 48, 53$"
+    with pytest.raises(ScenarioError, match=expected):
+        replay(tmp_path / "run", round=6)
+    with closing(sqlite3.connect(tmp_path / "run" / FILE)) as database, database:
+        database.execute("DELETE FROM models WHERE version = 24")
+    found = pytest.raises(JournalDamaged, match="the model of version 24 does not verify")
+    with closing(Journal.open(tmp_path / "run", for_writing=False)) as journal, found:
+        list(journal.rounds())
 
 
 # what is kept of them

@@ -21,7 +21,7 @@ import zmq
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.transport import OPERATOR, Declined, Rights
-from seedbus.bus.zeromq import Hub, follow
+from seedbus.bus.zeromq import Hub, Joining, follow
 from seedbus.bus.zeromq.keys import Authenticator, Identity, KeyPair
 
 CASES = {"100 clients, 100 B": (100, 100), "1,000 clients, 100 B": (1000, 100), "1 client, 1 MB": (1, 10**6)}
@@ -107,7 +107,7 @@ async def _measure(clients: int, size: int, rounds: int, with_keys: bool) -> tup
 
 def _follow(endpoint: str, identity: Identity | None) -> None:
     with suppress(zmq.ZMQError):
-        follow(endpoint, HostRequest(evaluates=False), lambda offer: Echo(), identity=identity)
+        follow(Joining(endpoint, HostRequest(evaluates=False), identity=identity), lambda offer: Echo())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -29,7 +29,7 @@ import numpy as np
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.codec import Encoder, encoded
-from seedbus.bus.zeromq import Hub, follow
+from seedbus.bus.zeromq import Hub, Joining, follow
 from seedbus.models.task import Task
 from seedbus.plugin import load_plugin
 
@@ -75,7 +75,7 @@ class Mirror:
 
 def _mirror(endpoint: str, longest: int, pipe: Any) -> None:
     watch = Watch()
-    follow(endpoint, HostRequest(evaluates=False), lambda offer: Mirror(longest))
+    follow(Joining(endpoint, HostRequest(evaluates=False)), lambda offer: Mirror(longest))
     pipe.send(watch.peaks)
 
 

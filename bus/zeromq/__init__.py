@@ -5,6 +5,7 @@ Doors: `keys`, `sockets`, `worker`.
 
 from seedbus.bus.zeromq.server.hub import Hub
 from seedbus.bus.zeromq.server.session import Limits
+from seedbus.bus.zeromq.worker.link import Joining
 from seedbus.bus.zeromq.worker.serve import follow
 
-__all__ = ["Hub", "Limits", "follow"]
+__all__ = ["Hub", "Joining", "Limits", "follow"]

@@ -6,7 +6,7 @@ import ctypes
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,10 @@ import zmq
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
-from seedbus.bus import HostRequest, Offer, Recruit
+from seedbus.bus import Offer, Recruit
 from seedbus.bus.spans import Span, spans_in
 from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, count_of
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.models.device import HOST, on_device
 from seedbus.models.own_code.metric_settings import OwnMetrics
@@ -60,41 +60,26 @@ class _NotesOnly(NullObserver):
 
 
 def serve(
-    endpoint: str,
-    spans: Sequence[Span],
-    count: int,
+    joining: Joining,
     *,
-    evaluates: bool,
-    patience_s: float,
     memory: Path | None,
     parent_pipe: bool,
     limits: Limits | None,
-    note: Callable[..., None],
-    identity: Identity | None = None,
     device: str = HOST,
     own: str = "",
     threads: int = 1,
-    why_away: Callable[[int], str] | None = None,
 ) -> None:
-    """Host clients of the server at `endpoint` until its run is over.
+    """Host clients of a server until its run is over.
 
     Args:
-        endpoint: where the server listens.
-        spans: the clients to ask for; if empty, `count` applies.
-        count: number of clients to ask for; 0: a share of those that are free; `NO_CLIENTS`: none.
-        evaluates: whether to host the evaluator too.
-        patience_s: seconds to wait for a server that does not answer.
+        joining: which server, and which clients to ask for.
         memory: the folder for the state that clients keep between rounds; None: this process keeps it.
-        parent_pipe: whether standard input is a pipe from the parent process: its first line holds the keys to show,
-            and its end ends this process.
+        parent_pipe: whether standard input is a pipe from the parent process: its first line holds the keys to
+            show, those of `joining` notwithstanding, and its end ends this process.
         limits: what this process does for a server that its user does not control; None: the server is its parent.
-        note: is told of events of this process.
-        identity: the keys to show, without a parent pipe.
         device: where this process computes.
         own: the file or folder of its client's owner, or a pattern of several; "": the scenario's data is common.
         threads: how many threads replay commits; other workers of this machine use the other cores.
-        why_away: returns why this process takes no part now, or "", from the bytes that it has sent and received; None:
-            it always does.
 
     Raises:
         ServerGone, BadServer, SentAway, JoinRefused, BadEndpoint: the connection failed or was refused.
@@ -106,12 +91,15 @@ def serve(
             return  # the parent process has ended already
         try:
             secrets = json.loads(line)
-            identity = Identity.unpacked(secrets) if secrets else None
+            joining = replace(joining, identity=Identity.unpacked(secrets) if secrets else None)
         except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
             expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
+    if limits is not None:
+        joining = replace(joining, most_clients=limits.max_clients)
     set_threads(threads)
     keep_freed_memory()
+    note, why_away = joining.note, joining.why_away
     recruits: dict[bytes, Recruit] = {}
     own_data = ""  # the user's own files that the task reads, and functions that it calls
     own_files = OwnFiles((), note)
@@ -128,7 +116,7 @@ def serve(
 
     def first_follower(offer: Offer) -> Follower:
         nonlocal own_data, own_files, limits
-        scenario = read_scenario(offer, endpoint, limits)
+        scenario = read_scenario(offer, joining.endpoint, limits)
         task, field = scenario.task, getattr(scenario.task, "own_data", "")
         named = [f"{name} {value}" for name, value in task.named()] if isinstance(task, OwnMetrics) else []
         own_data = " or ".join(
@@ -163,18 +151,9 @@ def serve(
     admission = GpuAdmission(device, note)
     with ExitStack() as stack, closing(admission), on_device(device):
         try:
-            follow(
-                endpoint,
-                HostRequest(tuple(spans), count, evaluates),
-                recruit_for,
-                patience_s=patience_s,
-                note=note,
-                parent_pipe=sys.stdin.fileno() if parent_pipe else None,
-                most_clients=MOST_CLIENTS if limits is None else limits.max_clients,
-                code_of=farewell_code,
-                identity=identity,
-                why_away=why if own else why_away,
-            )
+            asked = replace(joining, why_away=why if own else why_away)
+            parent = sys.stdin.fileno() if parent_pipe else None
+            follow(asked, recruit_for, parent_pipe=parent, code_of=farewell_code)
         except JoinRefused as refused:
             if refused.reason != "x0" or not own_data:
                 raise
@@ -194,41 +173,20 @@ class _Looked(Exception):
         self.scenario = scenario
 
 
-def offered(
-    endpoint: str,
-    spans: Sequence[Span],
-    count: int,
-    *,
-    evaluates: bool,
-    patience_s: float,
-    limits: Limits,
-    note: Callable[..., None],
-    identity: Identity | None,
-) -> Scenario:
-    """Return the scenario of the server at `endpoint`, and join nothing; see `serve`."""
+def offered(joining: Joining, limits: Limits) -> Scenario:
+    """Return the scenario that a server offers, and join nothing; see `serve`."""
 
     def look(offer: Offer) -> Follower:
-        raise _Looked(read_scenario(offer, endpoint, limits))
+        raise _Looked(read_scenario(offer, joining.endpoint, limits))
 
     def code_of(error: BaseException) -> str:
         return "stopped" if isinstance(error, _Looked) else farewell_code(error)
 
-    request = HostRequest(tuple(spans), count, evaluates)
-    most = limits.max_clients
     try:
-        follow(
-            endpoint,
-            request,
-            look,
-            patience_s=patience_s,
-            note=note,
-            most_clients=most,
-            code_of=code_of,
-            identity=identity,
-        )
+        follow(replace(joining, most_clients=limits.max_clients), look, code_of=code_of)
     except _Looked as looked:
         return looked.scenario
-    raise ScenarioError(endpoint, ["its run is over"])
+    raise ScenarioError(joining.endpoint, ["its run is over"])
 
 
 def spans_of(text: str) -> tuple[tuple[Span, ...], int]:

@@ -6,8 +6,8 @@ import os
 import threading
 from typing import Any
 
-from seedbus.bus import HostRequest, Recruit, Registration
-from seedbus.bus.zeromq import follow
+from seedbus.bus import Recruit, Registration
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.bus.zeromq.keys import Identity
 
 PATIENCE_S = 60.0  # how long the thread waits for a server that does not answer
@@ -41,14 +41,7 @@ class HostedThread:
 
     def _follow(self) -> None:
         try:
-            follow(
-                self._endpoint,
-                HostRequest(),
-                self._recruit,
-                context=self._context,
-                patience_s=PATIENCE_S,
-                parent_pipe=self._parent_pipe,
-                identity=self._identity,
-            )
+            joining = Joining(self._endpoint, patience_s=PATIENCE_S, identity=self._identity)
+            follow(joining, self._recruit, context=self._context, parent_pipe=self._parent_pipe)
         except BaseException as error:
             self._failure = error

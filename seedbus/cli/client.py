@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,6 +167,8 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
     that. Outside of --hours, --bytes-a-day and --while the clients are away: they leave, and come back.
     """
     with cli_errors():
+        from seedbus.bus import HostRequest
+        from seedbus.bus.zeromq import Joining
         from seedbus.models.device import devices_of
         from seedbus.scenarios.consent.owner_limits import OwnerLimits
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
@@ -193,51 +195,35 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
             os.environ[SEED_SECRET] = str(host.seed_secret)
             read_secret()  # its user's mistake, of which no server is told
         limits = allowed.limits(None if consent.show else consent.accept)
-        spans, count = spans_of(host.clients)
+        request = HostRequest(*spans_of(host.clients), host.evaluator)
+        joining = Joining(host.connect, request, host.patience, note, identity=identity(host.server_key, host.key))
         if consent.show:
-            _show(host, limits, consent.accept, note)
+            _show(joining, limits, host.out, consent.accept)
             return
         if not host.parent_pipe:
             os.nice(max(0, host.nice - os.nice(0)))  # threads that begin later have it too
         with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_, host.out)) as owner:
             serve(
-                host.connect,
-                spans,
-                count,
-                evaluates=host.evaluator,
-                patience_s=host.patience,
+                replace(joining, why_away=owner.why_away if owner.are_any else None),
                 memory=host.out,
                 parent_pipe=host.parent_pipe,
                 limits=None if host.parent_pipe else limits,  # a process that the server itself started trusts it
-                note=note,
-                identity=identity(host.server_key, host.key),
                 device=own_device,
                 own=host.own,
                 threads=host.threads,
-                why_away=owner.why_away if owner.are_any else None,
             )
         if not quiet:
             say("the run is over", to_stderr=True)
 
 
-def _show(host: HostOptions, limits: Any, accept: Path | None, note: Any) -> None:
+def _show(joining: Any, limits: Any, out: Path | None, accept: Path | None) -> None:
     """Print the ten lines of the scenario that a server offers, and write its terms if a file is named."""
     from seedbus.scenarios.consent.sentences import consent
     from seedbus.scenarios.consent.terms import write_terms
-    from seedbus.scenarios.running.worker import offered, spans_of
+    from seedbus.scenarios.running.worker import offered
 
-    spans, count = spans_of(host.clients)
-    scenario = offered(
-        host.connect,
-        spans,
-        count,
-        evaluates=host.evaluator,
-        patience_s=host.patience,
-        limits=limits,
-        note=note,
-        identity=identity(host.server_key, host.key),
-    )
-    lines = consent(scenario, "" if host.out is None else str(host.out))
+    scenario = offered(joining, limits)
+    lines = consent(scenario, "" if out is None else str(out))
     for topic, sentence in lines.items():
         say(f"{topic:<12}{sentence}")
     if accept is not None:

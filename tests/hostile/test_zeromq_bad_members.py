@@ -16,7 +16,7 @@ from worlds import go, outcome, scenario
 
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Recruit
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running import execute, prepare
 
@@ -56,7 +56,7 @@ class BadClients(threading.Thread):
     def run(self) -> None:
         try:
             recruit = prepare.recruit(WHAT, prepare.bind(WHAT), NullObserver())
-            follow(self._endpoint, self._request, with_bad_clients(recruit), patience_s=60.0)
+            follow(Joining(self._endpoint, self._request), with_bad_clients(recruit))
         except BaseException as error:
             self.failure = error
 

@@ -19,7 +19,7 @@ from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.models.errors import DataError
 from seedbus.models.images.problem import ImageProblem
 from seedbus.scenarios.running.prepare import bind_for_clients, recruit
@@ -95,9 +95,8 @@ REFUSED = r"\(losses\): its compiled or stacked losses have other bits .* with t
 
 
 def takes_part(endpoint: str, factor: float, first: int, last: int) -> None:
-    follow(
-        endpoint, HostRequest(((first, last),)), recruit(SHARED, in_one_place(factor), NullObserver()), patience_s=60
-    )
+    joining = Joining(endpoint, HostRequest(((first, last),)))
+    follow(joining, recruit(SHARED, in_one_place(factor), NullObserver()))
 
 
 def test_only_compiled_losses_are_part_of_the_proof() -> None:

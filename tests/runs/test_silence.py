@@ -18,7 +18,7 @@ from seedbus.agents.observer import NullObserver
 from seedbus.bus import EVALUATOR, HostRequest, Offer, decode
 from seedbus.bus.errors import SentAway, ServerGone
 from seedbus.bus.transport import Follower
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -111,7 +111,7 @@ class Process(threading.Thread):
 
         while is_alive:
             try:
-                follow(self._endpoint, PROCESSES[self._number], scheduled, patience_s=20.0)
+                follow(Joining(self._endpoint, PROCESSES[self._number], patience_s=20.0), scheduled)
                 return
             except (Died, ServerGone):
                 is_alive = self._is_replaced

@@ -14,8 +14,8 @@ from small_data import people_table
 from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.errors import JoinRefused, RunFolderError
-from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
+from seedbus.bus.zeromq import Joining
 from seedbus.models.data.roots import Roots
 from seedbus.models.errors import NotAllowed
 from seedbus.scenarios.running.run import run
@@ -56,17 +56,8 @@ def test_a_process_with_another_table_is_refused_when_it_joins(tmp_path: Path) -
             first.join(0.01)
         table.write_text(rows.replace(",cat,", ",dog,", 1))  # as it is on the second process's machine
         with pytest.raises(JoinRefused, match=rf"\(x0\): task.file {table} here is probably not the run's: its x₀"):
-            serve(
-                endpoint,
-                ((2, 3),),
-                0,
-                evaluates=False,
-                patience_s=60,
-                memory=None,
-                parent_pipe=False,
-                limits=None,
-                note=NullObserver().noted,
-            )
+            joining = Joining(endpoint, HostRequest(((2, 3),), evaluates=False))
+            serve(joining, memory=None, parent_pipe=False, limits=None)
         table.write_text(rows)
         ClientsThread(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()

@@ -23,7 +23,7 @@ from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
 from seedbus.bus.errors import BadEndpoint, SentAway, ServerGone
 from seedbus.bus.files import temporary_folder
 from seedbus.bus.transport import Follower
-from seedbus.bus.zeromq import follow, sockets
+from seedbus.bus.zeromq import Joining, follow, sockets
 from seedbus.bus.zeromq.worker import link, serve
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import Exit
@@ -149,7 +149,7 @@ def small() -> Scenario:
 @pytest.mark.slow
 def test_a_server_that_is_not_there_is_named_after_a_while() -> None:
     with pytest.raises(ServerGone, match=r"no server answers at tcp://127\.0\.0\.1:9; gave up after 1 s"):
-        follow("tcp://127.0.0.1:9", HostRequest(), lambda offer: pytest.fail("nothing was offered"), patience_s=1.0)
+        follow(Joining("tcp://127.0.0.1:9", patience_s=1.0), lambda offer: pytest.fail("nothing was offered"))
 
 
 def test_a_process_that_was_stopped_does_not_take_that_for_the_absence_of_its_server(
@@ -167,14 +167,14 @@ def test_a_process_that_was_stopped_does_not_take_that_for_the_absence_of_its_se
     for module in (serve, link):
         monkeypatch.setattr(module, "wall_seconds", lambda: now.s)
     with pytest.raises(ServerGone):
-        follow("tcp://127.0.0.1:9", HostRequest(), lambda offer: pytest.fail("nothing was offered"), patience_s=5.0)
+        follow(Joining("tcp://127.0.0.1:9", patience_s=5.0), lambda offer: pytest.fail("nothing was offered"))
     assert 1005 <= now.s < 1015
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://", "nonsense", "tcp://127.0.0.1:99999999"])
 def test_what_is_no_address_is_refused_at_once(endpoint: str) -> None:
     with pytest.raises(BadEndpoint, match="expected a server's address, like tcp://host:5555"):
-        follow(endpoint, HostRequest(), lambda offer: pytest.fail("nothing was offered"))
+        follow(Joining(endpoint), lambda offer: pytest.fail("nothing was offered"))
 
 
 @pytest.mark.few(1)
@@ -214,7 +214,7 @@ def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_a_code(tm
 
     with ServerThread(small(), tmp_path / "run") as server:
         with pytest.raises(DataError):
-            follow(server.watcher.endpoint, HostRequest(), make)
+            follow(Joining(server.watcher.endpoint), make)
         ClientsThread(small(), server.watcher.endpoint)
         server.results()
     (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
@@ -261,7 +261,7 @@ def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
         endpoint = server.watcher.endpoint
         client = ClientsThread(small(), endpoint, HostRequest(((0, 3),)))
         with ServerThread(lossy(seed=5), tmp_path / "two") as other:
-            client._endpoint = other.watcher.endpoint
+            client._joining = Joining(other.watcher.endpoint, HostRequest(((0, 3),)))
             ClientsThread(lossy(seed=5), other.watcher.endpoint)
             other.results()
         ClientsThread(small(), endpoint, HostRequest(((4, 7),)))

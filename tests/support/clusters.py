@@ -12,7 +12,7 @@ from processes import HANGS_S, kill, seedbus, wait_for
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.run import run
@@ -138,9 +138,7 @@ class ClientsThread(threading.Thread):
         super().__init__(name="clients", daemon=True)
         self._gate = gate
         self._what = what
-        self._endpoint = endpoint
-        self._request = request or HostRequest()
-        self._options = {"patience_s": 60.0} | options
+        self._joining = Joining(endpoint, request or HostRequest(), **options)
         self.failure: BaseException | None = None
         self.start()
 
@@ -152,7 +150,7 @@ class ClientsThread(threading.Thread):
             return follower if self._gate is None else Gated(follower, self._gate, Kind.PLAN)
 
         try:
-            follow(self._endpoint, self._request, make, **self._options)
+            follow(self._joining, make)
         except BaseException as error:
             self.failure = error
 

@@ -21,7 +21,7 @@ from seedbus.agents.client.worker import prove
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Kind, Offer
 from seedbus.bus.transport import Follower, Span
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.bus.zeromq.server.connection import OLD
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.scenario import Scenario
@@ -50,7 +50,7 @@ class Worker(threading.Thread):
             return follower if self._gate is None else Gated(follower, self._gate, Kind.COMMIT)
 
         try:
-            follow(self._endpoint, self._request, gated, patience_s=60.0, parent_pipe=self._parent_pipe)
+            follow(Joining(self._endpoint, self._request), gated, parent_pipe=self._parent_pipe)
         except BaseException as error:
             self.failure = error
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any
@@ -38,55 +39,65 @@ LOOK_S = 0.5  # how often a process asks whether its user keeps it away
 MALFORMED = 100  # packets that make no sense which are accepted from one hub
 
 
-class Link:
-    """One socket at a time, from HELLO to FAREWELL.
+def _ignore(event: str, **facts: Any) -> None:
+    pass
 
-    Args:
-        context: the context of ZeroMQ that sockets are made in.
+
+@dataclass(frozen=True)
+class Joining:
+    """Which server a process joins, with what, and for how long it waits.
+
+    Attributes:
         endpoint: the server's address.
         request: the clients to ask for.
-        recruit: builds followers for an offer.
-        worker_thread: where followers are built and work.
         patience_s: how long a server may be away.
         note: called with an event's name and facts about it.
         most_clients: clients that an offer may hold if the request names none and no number.
         identity: the keys to show, if the server asks for some.
         why_away: returns why this process takes no part now, or "", from the bytes that it has sent and received; None:
             it always takes part.
+    """
+
+    endpoint: str
+    request: HostRequest = field(default_factory=HostRequest)
+    patience_s: float = 60.0
+    note: Callable[..., None] = _ignore
+    most_clients: int = MOST_CLIENTS
+    identity: Identity | None = None
+    why_away: Callable[[int], str] | None = None
+
+
+class Link:
+    """One socket at a time, from HELLO to FAREWELL.
+
+    Args:
+        context: the context of ZeroMQ that sockets are made in.
+        joining: which server to join.
+        recruit: builds followers for an offer.
+        worker_thread: where followers are built and work.
 
     Attributes:
         socket: the present socket; closed while the link waits to connect again.
 
     Raises:
-        BadEndpoint: `endpoint` is not a server's address.
+        BadEndpoint: its endpoint is not a server's address.
     """
 
     def __init__(
-        self,
-        context: zmq.Context[Any],
-        endpoint: str,
-        request: HostRequest,
-        recruit: Recruit,
-        worker_thread: WorkerThread,
-        *,
-        patience_s: float,
-        note: Callable[..., None],
-        most_clients: int = MOST_CLIENTS,
-        identity: Identity | None = None,
-        why_away: Callable[[int], str] | None = None,
+        self, context: zmq.Context[Any], joining: Joining, recruit: Recruit, worker_thread: WorkerThread
     ) -> None:
         self._context = context
-        self._endpoint = endpoint
-        self._identity = identity
+        self._endpoint = joining.endpoint
+        self._identity = joining.identity
         self._recruit = recruit
         self._worker_thread = worker_thread
-        self._note = note
-        self._wire = sockets.wire_of(endpoint, identity is not None)
+        self._note = joining.note
+        self._wire = sockets.wire_of(joining.endpoint, joining.identity is not None)
         self._protocol = LinkProtocol(
-            endpoint,
-            request,
-            patience_s=patience_s,
-            most_clients=most_clients,
+            joining.endpoint,
+            joining.request,
+            patience_s=joining.patience_s,
+            most_clients=joining.most_clients,
             now_s=wall_seconds(),
             has_checksums=self._wire.is_checked,
         )
@@ -96,10 +107,10 @@ class Link:
         self._sent_bytes = 0  # over the present connection
         self._malformed = 0
         self._told_of_silence = False  # that no server has answered yet
-        self._why_away = why_away
+        self._why_away = joining.why_away
         self._away_since_s: float | None = None
         self._wire_bytes = 0  # sent and received, over all connections
-        self.socket = sockets.make(context, zmq.DEALER, identity=identity)
+        self.socket = sockets.make(context, zmq.DEALER, identity=joining.identity)
         self.socket.close()
         if not self._is_away(wall_seconds()):
             self._connect()

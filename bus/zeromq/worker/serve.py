@@ -9,16 +9,11 @@ import zmq
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.errors import RemoteError
-from seedbus.bus.transport import MOST_CLIENTS, HostRequest, Recruit
-from seedbus.bus.zeromq.keys import Identity
-from seedbus.bus.zeromq.worker.link import Link
+from seedbus.bus.transport import Recruit
+from seedbus.bus.zeromq.worker.link import Joining, Link
 from seedbus.bus.zeromq.worker.worker_thread import WorkerThread
 
 LATE_S = 1.0  # by which a wait ends too late if this process was stopped meanwhile, as by Ctrl-Z
-
-
-def _ignore(event: str, **facts: Any) -> None:
-    pass
 
 
 def farewell_code(error: BaseException) -> str:
@@ -29,57 +24,34 @@ def farewell_code(error: BaseException) -> str:
 
 
 def follow(
-    endpoint: str,
-    request: HostRequest,
+    joining: Joining,
     recruit: Recruit,
     *,
-    patience_s: float = 60.0,
     context: zmq.Context[Any] | None = None,
-    note: Callable[..., None] = _ignore,
     parent_pipe: int | None = None,
-    most_clients: int = MOST_CLIENTS,
     code_of: Callable[[BaseException], str] = farewell_code,
-    identity: Identity | None = None,
-    why_away: Callable[[int], str] | None = None,
 ) -> None:
     """Serve as followers until the run is over.
 
     Args:
-        endpoint: the server's address.
-        request: the clients to ask for.
+        joining: which server to join.
         recruit: builds the followers for an offer.
-        patience_s: how long a server may be away.
         context: a context of ZeroMQ's to use; otherwise one is made, and terminated at the end.
-        note: called with an event's name and facts about it.
         parent_pipe: a descriptor; when its other end is closed, this process ends too.
-        most_clients: clients that an offer may hold if the request names none and no number.
         code_of: returns the word that tells the hub which error ends this process.
-        identity: the keys to show, if the server asks for some.
-        why_away: see `Link`.
 
     Raises:
-        ServerGone: no server has been there for `patience_s`.
+        ServerGone: no server has been there for its `patience_s`.
         BadServer: the server sends packets that an honest hub would not send.
         SentAway: the server declines.
-        BadEndpoint: `endpoint` is not a server's address.
+        BadEndpoint: its endpoint is not a server's address.
         Exception: `recruit` may raise others, which are passed on.
     """
     owns_context = context is None
     context = context or zmq.Context()
     worker_thread = WorkerThread()
     try:
-        link = Link(
-            context,
-            endpoint,
-            request,
-            recruit,
-            worker_thread,
-            patience_s=patience_s,
-            note=note,
-            most_clients=most_clients,
-            identity=identity,
-            why_away=why_away,
-        )
+        link = Link(context, joining, recruit, worker_thread)
         try:
             _serve(link, worker_thread, parent_pipe)
         except BaseException as error:

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from seedbus.agents import messages
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
-from seedbus.bus import HostRequest, Kind, Offer, encode
+from seedbus.bus import Kind, Offer, encode
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import NO_SESSION, Packet, Type
 from seedbus.bus.zeromq.worker import protocol, session
-from seedbus.bus.zeromq.worker.link import Link
+from seedbus.bus.zeromq.worker.link import Joining, Link
 from seedbus.bus.zeromq.worker.protocol import Offered
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.schema.loading import validate
@@ -52,12 +52,9 @@ def running_link(note: Callable[..., None] = lambda *_, **__: None) -> Iterator[
     """A link without a server, with real followers."""
     link = Link(
         zmq.Context.instance(),
-        "inproc://nobody",
-        HostRequest(),
+        Joining("inproc://nobody", note=note),
         recruit(WHAT, PROBLEM, NullObserver()),
         AtOnce(),  # type: ignore[arg-type]
-        patience_s=60,
-        note=note,
     )
     try:
         yield link

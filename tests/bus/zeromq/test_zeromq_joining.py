@@ -14,7 +14,7 @@ from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Offer
 from seedbus.bus.transport import Follower
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.run import run
 
@@ -55,7 +55,7 @@ def test_a_process_that_would_compute_other_bits_is_refused_by_name(
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=sentence):
-            follow(endpoint, HostRequest(((4, 7),)), recruit_with_proof(what, **proof), patience_s=60)
+            follow(Joining(endpoint, HostRequest(((4, 7),))), recruit_with_proof(what, **proof))
         ClientsThread(what, endpoint, HostRequest(((4, 7),)))
         results = server.results()
     assert results.digest == reference.digest
@@ -67,6 +67,6 @@ def test_the_first_process_must_have_the_servers_self_test(tmp_path: Path) -> No
     what = lossy(stop={"rounds": 5})
     with ServerThread(what, tmp_path / "run") as server:
         with pytest.raises(JoinRefused, match="another build"):
-            follow(server.watcher.endpoint, HostRequest(), recruit_with_proof(what, selftest=b"x" * 16), patience_s=10)
+            follow(Joining(server.watcher.endpoint), recruit_with_proof(what, selftest=b"x" * 16))
         ClientsThread(what, server.watcher.endpoint)
         assert server.results().summary["rounds"] == 5

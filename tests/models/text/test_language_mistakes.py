@@ -14,7 +14,8 @@ import torch
 from pydantic import ValidationError
 from small_language import ARTICLE, ROWS, bind, write, write_model
 
-from seedbus.bus import Offer
+from seedbus.bus import HostRequest, Offer
+from seedbus.bus.zeromq import Joining
 from seedbus.models import DataError
 from seedbus.models.hub.settings import class_count
 from seedbus.models.hub.weights import LastBlocks, selected
@@ -400,23 +401,13 @@ def test_a_process_of_clients_whose_memory_runs_out_says_so_too(monkeypatch: pyt
     described = {"task": {"name": "null", "dimension": 8}, "algorithm": {"name": "decomfl"}}
     scenario = validate({"name": "a", "participation": {"clients": 2}, "stop": {"rounds": 1}} | described, "a.yaml")
 
-    def follow(endpoint: str, wishes: Any, make: Any, **_: Any) -> None:
+    def follow(joining: Joining, make: Any, **_: Any) -> None:
         make(Offer(2, ((0, 1),), True, offered_scenario(scenario)))
         full()
 
     monkeypatch.setattr("seedbus.scenarios.running.worker.follow", follow)
     with pytest.raises(DataError, match=r"a: found no memory for 4,096 bytes more \(d = 8\); expected algorithm\.rev"):
-        serve(
-            "tcp://127.0.0.1:1",
-            (),
-            0,
-            evaluates=True,
-            patience_s=1,
-            memory=None,
-            parent_pipe=False,
-            limits=None,
-            note=lambda *_, **__: None,
-        )
+        serve(Joining("tcp://127.0.0.1:1", HostRequest(evaluates=True)), memory=None, parent_pipe=False, limits=None)
 
 
 def test_code_that_comes_with_a_model_is_never_run_whatever_a_person_answers(

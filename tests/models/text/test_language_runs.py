@@ -16,7 +16,7 @@ from worlds import HISO, outcome
 from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
-from seedbus.bus.zeromq import follow
+from seedbus.bus.zeromq import Joining, follow
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.replay import replay
@@ -108,7 +108,7 @@ def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tu
         while not server.watcher.joined:
             first.join(0.01)
         with pytest.raises(JoinRefused, match=r"\(x0\): .* other data, or another task, seed or set of weights"):
-            follow(endpoint, HostRequest(((2, 3),)), recruit(other, bind(other), NullObserver()), patience_s=60)
+            follow(Joining(endpoint, HostRequest(((2, 3),))), recruit(other, bind(other), NullObserver()))
         ClientsThread(what, endpoint, HostRequest(((2, 3),)))
         results = server.results()
     assert list(results.summary["refusals"]["x0"].values()) == [1] and results.summary["rounds"] == 3

@@ -12,14 +12,12 @@ CODE = """
 import resource, sys, threading
 import numpy as np
 from seedbus.bus.errors import ServerGone
+from seedbus.bus.zeromq import Joining
 from seedbus.scenarios.running.worker import serve
 
 if sys.argv[1] == "serve":
     try:
-        serve(
-            "tcp://127.0.0.1:1", [], 0, evaluates=False, patience_s=0.1, memory=None,
-            parent_pipe=False, limits=None, note=lambda *_, **__: None,
-        )
+        serve(Joining("tcp://127.0.0.1:1", patience_s=0.1), memory=None, parent_pipe=False, limits=None)
     except ServerGone:
         pass
 

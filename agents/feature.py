@@ -52,6 +52,11 @@ class Feature:
         return False
 
     @property
+    def unrepeatable(self) -> str:
+        """Why no rehearsal of its runs has their bits, in words; "": one has."""
+        return ""
+
+    @property
     def round_s(self) -> float | None:
         """How many simulated seconds each round takes; None: it depends on what happens in it."""
         return None

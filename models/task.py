@@ -252,6 +252,8 @@ class Task(Settings):
     """Whether it states what the samples of all owners have in common, so that `partition: own` can be used."""
     has_test_set: ClassVar[bool] = True
     """Whether it has a test set that is nobody's alone, on which a server can measure."""
+    public_files: ClassVar[tuple[str, ...]] = ()
+    """Fields that name a public test set, for the process that evaluates; at others they may be null."""
     has_layers: ClassVar[bool] = True
     """Whether its problem may be one that `HasShapes`; a run finds out when it is bound."""
     has_slopes: ClassVar[bool] = True

@@ -53,19 +53,26 @@ def scenario_of(folder: Path) -> Scenario:
         raise ScenarioError(error.source, lacks) from None
 
 
-def resuming(folder: Path, plugins: Iterable[str] | None = None) -> str:
+def resuming(folder: Path, scenario: Scenario | None = None) -> str:
     """Return a command that resumes a run, with no options but its folder and plug-ins, as one types it in a shell.
+
+    Of a run whose clients bring samples of their own it is that of a server.
 
     Args:
         folder: the run's folder.
-        plugins: the names of the plug-ins that its scenario needs; None: its journal names them, if it can be read.
+        scenario: the run's; None: its journal tells what is needed of it, if it can be read.
     """
-    if plugins is None:
+    plugins: Iterable[str] = ()
+    command = "run"
+    if scenario is not None:
+        plugins, command = scenario.plugins, "server" if scenario.partition.is_partial else "run"
+    else:
         with suppress(AgentError, ScenarioError):
             plugins = part_of(folder, "plugins")
+            command = "server" if part_of(folder, "partition") == {"kind": "own"} else "run"
     loaded = {name: plugin.path for name, plugin in PLUGINS.items()}
-    files = [f"--plugin {shlex.quote(str(loaded.get(name) or f'PATH/{name}'))} " for name in plugins or ()]
-    return f"seedbus run {''.join(files)}--resume {shlex.quote(str(folder))}"
+    files = [f"--plugin {shlex.quote(str(loaded.get(name) or f'PATH/{name}'))} " for name in plugins]
+    return f"seedbus {command} {''.join(files)}--resume {shlex.quote(str(folder))}"
 
 
 def part_of(folder: Path, name: str) -> Any:

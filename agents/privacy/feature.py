@@ -29,6 +29,11 @@ class PrivateReports(Feature):
         return bool(self.settings.cohorts == "secret")
 
     @property
+    def unrepeatable(self) -> str:
+        is_seeded = self.settings.is_seeded(is_virtual=self._is_virtual)
+        return "" if is_seeded else "its noise comes from the operating system (privacy.noise)"
+
+    @property
     def _is_virtual(self) -> bool:
         return bool(self.scenario.clock == "virtual")
 
@@ -44,6 +49,8 @@ class PrivateReports(Feature):
         told = [f"reports are clipped, and noise is added {where[self.settings.mechanism]}", *settings]
         if self.settings.is_seeded(is_virtual=self._is_virtual):
             told.append("the noise is open: the scenario's seed keys it, so it protects nobody from those who know it")
+        else:
+            told.append("the noise comes from the operating system, and nothing repeats it")
         return said | {"privacy": [*said["privacy"], *told]}
 
     def sees(self, sight: Sight) -> Sight:

@@ -35,7 +35,8 @@ class SecureSums(Feature):
 
     def words(self, said: Words, settings: list[str]) -> Words:
         terms = self._terms
-        most = 2 * terms.shares_needed(terms.most - 1) - terms.most - 1  # who help a server that lies (Bonawitz et al.)
+        # who help a server that lies (Bonawitz et al.), and leave two reports that they do not know in a sum
+        most = max(0, min(2 * terms.shares_needed(terms.most - 1) - terms.most - 1, terms.quorum - 2))
         masked = (
             "reports are masked: a server that passes on the clients' keys, with at most "
             f"{most:,} of {terms.most:,} clients that share masks on its side, learns sums of reports, and none of them"
@@ -61,7 +62,7 @@ class SecureSums(Feature):
         return (
             f"reports are masked, and the server learns the sum of {who.quorum:,} reports or more; a sum is unmasked "
             f"by {needed:,} of {terms.most:,} clients that share masks (threshold {self.settings.threshold:.3g}), so a "
-            f"server with {needed:,} of these on its side could learn a report"
+            f"server with {min(needed, terms.quorum - 1):,} of these on its side could learn a report"
         )
 
     @property

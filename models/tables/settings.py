@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -21,6 +21,8 @@ _PLACES = "beside the scenario's file, or in a directory that SEEDBUS_DATA names
 
 class TableSettings(ClassifierTask, frozen=True):
     """The fields of a task that learns one column of a table from others."""
+
+    public_files: ClassVar[tuple[str, ...]] = ("test_file",)
 
     file: str | None = Field(
         None,

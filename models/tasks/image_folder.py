@@ -43,6 +43,7 @@ class ImageFolder(ImageTask, frozen=True):
 
     has_owners: ClassVar[bool] = True
     own_data: ClassVar[str] = "folder"
+    public_files: ClassVar[tuple[str, ...]] = ("folder",)
 
     name: Literal["image-folder"] = "image-folder"
     classes: tuple[ClassName, ...] | None = Field(

@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,6 +182,7 @@ class PrecisionTask(PretrainedTask, frozen=True):
 class TextTask(PretrainedTask, frozen=True):
     """The base of tasks on labelled text: the published sets, or what owners have."""
 
+    public_files: ClassVar[tuple[str, ...]] = ("texts.test_file",)
     data: str | None = Field(
         None, description="a folder with the files of the data set; none: $SEEDBUS_DATA/<dataset>, or the hub"
     )

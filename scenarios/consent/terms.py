@@ -81,8 +81,13 @@ class Accepted:
 
 
 def different(scenario: Scenario, joined: Scenario) -> list[tuple[str, str, str]]:
-    """Return the terms in which scenarios differ: field, its value in each, as text."""
-    return _different(terms_of(scenario), terms_of(joined))
+    """Return the terms in which a run's scenario differs from the one that a client has joined with.
+
+    Field, its value in each, as text. Names of a public test set are no terms: who joins does not look at it.
+    """
+    public = {f"task.{name}" for name in scenario.task.public_files}
+    run, client = terms_of(scenario), terms_of(joined)
+    return _different(*({name: terms[name] for name in terms.keys() - public} for terms in (run, client)))
 
 
 def _different(asked: Terms, accepted: Terms) -> list[tuple[str, str, str]]:

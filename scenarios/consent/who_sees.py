@@ -50,13 +50,18 @@ def _unprotected(scenario: Scenario) -> Sight:
     """Return who sees what if no feature changes it."""
     facts, part = scenario.algorithm.facts, scenario.participation
     own = scenario.evaluation.by == "clients"
-    least = counted(min(part.quorum, part.wanted), "report")
+    fewest = min(part.quorum, part.wanted)
+    least = counted(fewest, "report")
     none = dict.fromkeys(Matter, NEVER)
     follower = none | {
         Matter.COMMITS: f"each, of {least} or more",
         Matter.GRADIENTS: "of a commit",
         Matter.MODEL: "yes",
     }
+    other = follower | {Matter.REPORTS: "the other of two" if fewest == 2 else NEVER}  # a commit without its own
+    if fewest == 1:
+        follower |= {Matter.REPORTS: "a commit of one"}
+        other |= {Matter.REPORTS: "a commit of one"}
     server = follower | {
         Matter.REPORTS: "each",
         Matter.GRADIENTS: "of each client",
@@ -73,7 +78,7 @@ def _unprotected(scenario: Scenario) -> Sight:
     }
     return {
         Viewer.SERVER: server,
-        Viewer.CLIENT: follower,
+        Viewer.CLIENT: other,
         Viewer.EVALUATOR: dict(follower),
         Viewer.READER: reader,
         Viewer.STRANGER: none | {Matter.PRESENCE: "sizes and times"},

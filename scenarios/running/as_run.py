@@ -43,6 +43,9 @@ class OtherRun:
         if not scenario.has_server:
             what = "nodes without a server decide nothing that a journal has; expected a scenario with a server"
             raise ScenarioError(f"--as {folder}", [what])
+        for feature in scenario.features:
+            if feature.unrepeatable:
+                raise ScenarioError(f"--as {folder}", [f"{feature.unrepeatable}, so no rehearsal has its bits"])
         refuse_another(scenario, scenario_of(folder), folder)
         with closing(Journal.open(folder, for_writing=False)) as journal:
             decisions, facts = _decisions(journal), journal.facts()

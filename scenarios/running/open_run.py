@@ -103,7 +103,7 @@ def opened(prepared: Prepared, out: str | Path | None, resume: bool, observer: O
                         _end_left(folder, run_id, recorder)
                     yield OpenRun(folder, given, journal, recorder, lines, checkpoint is not None, stop)
             except (KeyboardInterrupt, StopRequested):
-                raise Interrupted(given, f"`{resuming(given, scenario.plugins)}`, or as it was started") from None
+                raise Interrupted(given, f"`{resuming(given, scenario)}`, or as it was started") from None
             except RunFolderError as error:
                 if not _is_full(error.__context__):
                     raise

@@ -221,4 +221,4 @@ def _how_clients_join(placement: Placement, endpoint: str, access: Access) -> st
     if access.keys is not None:
         command += f" --server-key '{access.keys.public.decode()}'"
     evaluator = " and one with `--evaluator`" if placement.evaluator == "keys" else ""
-    return f"clients join by `{command}`, and the run begins when all{evaluator} have"
+    return f"clients join by `{command}`, and a new run begins when all{evaluator} have"

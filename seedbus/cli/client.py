@@ -100,8 +100,8 @@ class Consent:
         str,
         typer.Option(
             metavar="BYTES",
-            help="What this process may send and receive in a day, like 20MB, of which heartbeats take 1.3 MB, or 3.8 "
-            "MB with keys; with --out, those before it count too; default: any.",
+            help="What this process may send and receive in a day, like 20MB (100 kB at least); heartbeats take 1.3 "
+            "MB, or 3.8 MB with keys; with --out, those before it count too; default: any.",
         ),
     ] = ""
     while_: Annotated[

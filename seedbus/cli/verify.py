@@ -33,6 +33,7 @@ def verify(
     """
     with cli_errors():
         from seedbus.scenarios.consent.own_record import FILE
+        from seedbus.scenarios.run_folder import RESULTS
         from seedbus.scenarios.running.verify import verify as verified
 
         if owner is None and (run / FILE).exists():
@@ -40,6 +41,9 @@ def verify(
             return
         if owner is not None:
             _of_owner(owner, run, output)
+            if not (run / RESULTS).exists():
+                say(f"not checked: {RESULTS} (the run has not ended)", to_stderr=output == "json")
+                return
         found = verified(run)
         if output == "json":
             typer.echo(json.dumps(asdict(found)))

@@ -32,6 +32,7 @@ from seedbus.bus.files import temporary_folder
 from seedbus.models.device import HOST, devices_of, on_device
 from seedbus.models.errors import DataError
 from seedbus.models.generators import client_key, generator
+from seedbus.models.partitions.iid import Iid
 from seedbus.models.task import Fill, Problem, Relabelling, Vector
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.run_folder import MEMORY
@@ -322,6 +323,8 @@ def _run(
         "clock": "virtual",
         "expect": {},
     }
+    if scenario.partition.is_partial:  # the problem has all samples, or none is needed
+        changes["partition"] = Iid()
     spending, budget = foreseen(scenario), scenario.stop.epsilon
     if spending is not None and budget is not None and (first := spending.epsilon(1)) > budget:
         why = f"one commit could cost ε = {first:.4g}, so no round begins; a larger ε or more noise is accepted"

@@ -199,7 +199,9 @@ def _settings(model: BaseModel) -> list[str]:
     fields = {name: field for name, field in type(model).model_fields.items() if name != "name"}
     texts = {name: f"{field.alias or name} {plain(getattr(model, name))}" for name, field in fields.items()}
     given = [text for name, text in texts.items() if name in model.model_fields_set]
-    parts = (("set", given), ("default", [text for text in texts.values() if text not in given]))
+    told = {name for name, field in fields.items() if "default:" in (field.description or "")}  # what none stands for
+    left = [name for name in texts if not (name in told and getattr(model, name) is None)]
+    parts = (("set", given), ("default", [texts[name] for name in left if texts[name] not in given]))
     return [f"{which}: {', '.join(each)}" for which, each in parts if each]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from commands import Command
 from hidden_folders import free_port
+from owners import own_scenario
 from processes import HANGS_S
 from processes import seedbus as seedbus_process
 from worlds import scenario
@@ -18,9 +19,11 @@ from worlds import scenario
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.privacy.accountant import gaussian_epsilon
 from seedbus.scenarios.consent.own_record import FILE, Recorder, read_record
-from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.consent.terms import different
+from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.verify_own import verify_own
+from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.studies.explain.noise import spent
@@ -127,6 +130,20 @@ def test_a_record_that_is_damaged_is_named_and_a_line_that_was_cut_off_is_left_o
     done = seedbus("verify", folder, tmp_path / "owner")
     assert done.code == Exit.FOLDER and "is damaged" in done.err and "Traceback" not in done.err
     assert "expected the folder of `seedbus client --out`" in seedbus("verify", folder, tmp_path).err
+
+
+def test_the_name_of_a_public_test_set_is_no_term_and_a_rate_is_one() -> None:
+    """The client has read it as null, for it looks at none."""
+    joined = load(own_scenario(evaluation={"every": 2}))
+    public = joined.model_copy(update={"task": joined.task.model_copy(update={"test_file": "/public.csv"})})
+    assert different(public, joined) == []
+    faster = load(own_scenario(evaluation={"every": 2}, algorithm={"name": "decomfl", "learning_rate": 0.5}))
+    assert ("algorithm.learning_rate", "0.5", "0.05") in different(faster, joined)
+
+
+def test_noise_of_the_operating_system_is_not_rehearsed(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"noise comes from the operating system .*, so no rehearsal has its bits"):
+        run(what(clock="wall"), as_run=tmp_path)
 
 
 def test_a_line_of_a_killed_process_is_cut_off_by_the_next_one(tmp_path: Path) -> None:

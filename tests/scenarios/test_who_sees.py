@@ -94,6 +94,11 @@ def test_nobody_is_sent_a_sample_and_keys_hide_all_from_a_stranger() -> None:
     assert bare[SERVER, REPORTS] == "each" and bare[SERVER, GRADIENTS] == "of each client"
 
 
+@pytest.mark.parametrize(("quorum", "cell"), [(1, "a commit of one"), (2, "the other of two"), (3, NEVER)])
+def test_who_is_in_a_sum_of_two_knows_the_other_report(quorum: int, cell: str) -> None:
+    assert seen(participation={"clients": 8, "quorum": quorum})[CLIENT, REPORTS] == cell
+
+
 def test_nodes_without_a_server_see_each_other() -> None:
     gossip = {"topology": {"kind": "gossip", "graph": "ring", "interval_s": 1.0}, "clock": "virtual"}
     found = seen(algorithm={"name": "decomfl", "arithmetic": "integer"}, participation={"clients": 4}, **gossip)
@@ -108,7 +113,8 @@ def test_the_command_prints_it_with_what_it_depends_on(seedbus: Command) -> None
     assert found["sees"]["the server"]["single reports"] == "only their sum"
     assert "a server that passes on the clients' keys, with at most" in found["words"][0]
     told = seedbus(*masked).out
-    assert "only their" in told and "with at most 3 of 8 clients" in told
+    assert "only their" in told and "with at most 0 of 8 clients" in told, "of a sum of two a client knows the other"
+    assert "with at most 3 of 8 clients" in seedbus(*masked, "--set", "participation.quorum=5").out
     assert "without keys a stranger sees what the server sees" in told
     assert (
         "each"

@@ -247,8 +247,7 @@ class Hub:
                 self._missed_byes += 1
         session.farewell_received()
         if not self._is_closing:
-            left = {"": "it said farewell", AWAY: "its owner keeps it away for a while"}.get(why, f"it gave up: {why}")
-            self._end_session(session, left, may_return=False)
+            self._end_session(session, _LEFT.get(why, f"it gave up: {why}"), may_return=False)
 
     def _refuse(self, session: Session | None, connection: Connection, frames: int, error: MalformedPacket) -> None:
         """Count refused frames; after too many, the connection is closed."""
@@ -462,5 +461,10 @@ class Hub:
             self._router.wait(int(min(left_ms, 50)))
 
 
+_LEFT = {
+    "": "it said farewell",
+    AWAY: "its owner keeps it away for a while",
+    "limits": "its owner's terms or limits refuse the scenario",
+}
 _NO_RIGHTS = Rights(spans=())
 _UNAUTHORISED = Declined("not-authorised", "its key is not authorised, or not any more")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from commands import Command
+from owners import own_scenario
 from worlds import lossy, scenario
 
 from seedbus.scenarios.errors import Exit
@@ -69,6 +70,12 @@ def test_what_a_limit_of_real_time_saves_is_known_only_of_one_process() -> None:
     sentence = f"would cost less: in one process on this machine it is, after at most about {rounds:,} rounds"
     assert 1 < rounds < 10**5 and any(sentence in each for each in explained["assumes"])
     assert not explain(scenario(stop={"rounds": 9, "simulated_s": 4}), 0.01)["assumes"]
+
+
+def test_a_scenario_of_owners_is_explained_without_their_data(seedbus: Command) -> None:
+    Path("own.yaml").write_text(dump(own_scenario()))
+    found = said(seedbus, "own.yaml", "--seconds", "0.001")["traffic"]
+    assert found["rounds"] == 5 and found["up"] > 0
 
 
 def test_no_exact_bytes_are_promised_where_commits_depend_on_losses(seedbus: Command) -> None:

@@ -15,7 +15,7 @@ from bus_harness import FakeRegistration, Follower
 from processes import HANGS_S
 
 from seedbus.bus import Envelope, HostRequest, Kind, MemoryTransport, Offer, Recruit, Transport, encode
-from seedbus.bus.zeromq import Hub, Limits, follow
+from seedbus.bus.zeromq import Hub, Joining, Limits, follow
 from seedbus.scenarios.transports.transports import TRANSPORTS
 from seedbus.scenarios.transports.zeromq import ZeroMQ
 
@@ -130,9 +130,9 @@ def followers_on_threads(
     hub: Hub, requests: Sequence[HostRequest], recruit: Recruit, context: zmq.Context[Any]
 ) -> Iterator[None]:
     """Run followers, those of each request on a thread, until the hub says goodbye."""
-    options = {"context": context, "patience_s": 60.0}
     threads = [
-        threading.Thread(target=follow, args=(hub.endpoint, request, recruit), kwargs=options) for request in requests
+        threading.Thread(target=partial(follow, Joining(hub.endpoint, request), recruit, context=context))
+        for request in requests
     ]
     for thread in threads:
         thread.start()

@@ -19,8 +19,8 @@ from tcp_proxy import CountingProxy
 from worlds import go
 
 from seedbus.agents.client.worker import prove
-from seedbus.bus import Envelope, HostRequest, Kind, encode
-from seedbus.bus.zeromq import Hub, follow
+from seedbus.bus import Envelope, Kind, encode
+from seedbus.bus.zeromq import Hub, Joining, follow
 from seedbus.bus.zeromq.server.router_socket import MISSED
 from seedbus.scenarios.running.prepare import bind
 
@@ -45,11 +45,8 @@ async def slow_hub(folder: Path) -> AsyncIterator[tuple[Hub, SlowRegistration]]:
     async with listening_hub("tcp", folder, heartbeat_s=HEARTBEAT_S) as (hub, context):
         hub.start(registration)
         with CountingProxy(int(hub.endpoint.rpartition(":")[2]), rate=RATE) as proxy:
-            options = {"context": context, "patience_s": 60.0}
             make_follower = partial(Follower, handle=echo)
-            thread = threading.Thread(
-                target=follow, args=(proxy.endpoint, HostRequest(), make_follower), kwargs=options
-            )
+            thread = threading.Thread(target=partial(follow, Joining(proxy.endpoint), make_follower, context=context))
             thread.start()
             await until(lambda: bool(registration.hosts))
             yield hub, registration

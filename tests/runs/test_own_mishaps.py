@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from owner_processes import federation
+from owner_processes import Federation, federation
 from owners import own_scenario, own_table
 from processes import HANGS_S, is_alive, kill, wait_for
 from tcp_proxy import CountingProxy
@@ -85,12 +86,18 @@ def test_an_owner_of_one_sample_trains_on_it_and_holds_none_out(tmp_path: Path) 
         assert (line["answered"], line["samples"]) == (3, round(0.2 * 31) + round(0.2 * 17))
 
 
+def left_by_their_server(here: Federation) -> list[subprocess.Popen[str]]:
+    """Return the processes of three owners whose server was killed while the run went on."""
+    server, owners = here.server(), [here.owner(number) for number in range(3)]
+    here.goes_on()
+    kill(server.pid, signal.SIGKILL)
+    here.ends(server)
+    return owners
+
+
 def test_a_server_that_comes_back_with_other_terms_is_refused_by_their_field(tmp_path: Path) -> None:
     with federation(tmp_path, **ENDLESS) as here:
-        server, owners = here.server(), [here.owner(number) for number in range(3)]
-        here.goes_on()
-        kill(server.pid, signal.SIGKILL)
-        here.ends(server)
+        owners = left_by_their_server(here)
         to = ("--bind", f"tcp://127.0.0.1:{here.port}", "--patience", HANGS_S)
         longer = here.start("longer", "server", "--resume", "run", "--set", "stop.rounds=200000", *to)
         assert here.ends(*owners) == [Exit.LIMITS] * 3, here.said("owner0")
@@ -101,10 +108,7 @@ def test_a_server_that_comes_back_with_other_terms_is_refused_by_their_field(tmp
 
 def test_a_server_of_another_run_has_nobody_of_the_first(tmp_path: Path) -> None:
     with federation(tmp_path, **ENDLESS) as here:
-        server, owners = here.server(), [here.owner(number) for number in range(3)]
-        here.goes_on()
-        kill(server.pid, signal.SIGKILL)
-        here.ends(server)
+        owners = left_by_their_server(here)
         other = here.server(name="other", task=own_scenario()["task"] | {"hidden": [5]})
         assert here.ends(*owners) == [Exit.PEER] * 3, here.said("owner0")
         assert "(another-run): this server runs another run than the one" in here.said("owner0")

@@ -26,15 +26,20 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 def tables() -> str:
     """Return Markdown with a heading and a table for every model that is part of a scenario."""
-    models: dict[type[BaseModel], list[str]] = {}
-    _collect(Scenario, "", models)
-    return "\n".join(_table(model, paths) for model, paths in models.items())
+    return "\n".join(_table(model, paths) for model, paths in paths_in_scenarios().items())
 
 
 def inserted(text: str) -> str:
     """Return the text with the current tables between its markers."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.partition(END)[2]}"
+
+
+def paths_in_scenarios() -> dict[type[BaseModel], list[str]]:
+    """Return all models that are parts of a scenario, each with the paths of the fields that hold it."""
+    models: dict[type[BaseModel], list[str]] = {}
+    _collect(Scenario, "", models)
+    return models
 
 
 def _collect(model: type[BaseModel], path: str, models: dict[type[BaseModel], list[str]]) -> None:
@@ -49,18 +54,24 @@ def _table(model: type[BaseModel], paths: list[str]) -> str:
     where = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "A scenario"
     names = [str(model.model_fields[tag].default) for tag in _TAGS if tag in model.model_fields]
     variant = "".join(f": {name}" for name in names if name in words_of(model))
-    schema = model.model_json_schema()
     lines = [
         f"### {where}{variant}\n",
         f"{(model.__doc__ or '').partition(chr(10))[0]}\n",
         "| field | accepts | default | |",
         "|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in rows_of(model)),
     ]
+    return "\n".join([*lines, ""])
+
+
+def rows_of(model: type[BaseModel]) -> list[list[str]]:
+    """Return for each field its name, what it accepts, its default, and what it is, in Markdown."""
+    properties, rows = model.model_json_schema()["properties"], []
     for name, field in model.model_fields.items():
         name = field.alias or name
-        accepts = _accepts(schema["properties"][name])
-        lines.append(f"| `{name}` | {accepts} | {_plain(field.default)} | {field.description or 'which it is'} |")
-    return "\n".join([*lines, ""])
+        accepts, what = _accepts(properties[name]), field.description or "which it is"
+        rows.append([f"`{name}`", accepts, _plain(field.default), what])
+    return rows
 
 
 def _accepts(schema: dict[str, Any]) -> str:

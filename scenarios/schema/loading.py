@@ -41,6 +41,11 @@ def studies() -> dict[str, Traversable]:
     return {name: file for name, file in _included().items() if name.startswith(FIGURES)}
 
 
+def text_of(name: str) -> str:
+    """Return the text of a scenario or study that comes with Seedbus."""
+    return _included()[name].read_text(encoding="utf-8")
+
+
 def _included() -> dict[str, Traversable]:
     return dict(sorted(_files(resources.files("seedbus.scenarios") / "library", "")))
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from seedbus.cli import completion
 from seedbus.cli.options import Plugins, Set
 from seedbus.cli.run import note_caveats
 from seedbus.scenarios.cli_errors import cli_errors
@@ -25,7 +26,9 @@ def explain(
     scenario: Annotated[
         str,
         typer.Argument(
-            metavar="SCENARIO", help="A scenario file, or a name from `seedbus list`; with privacy also a run's folder."
+            metavar="SCENARIO",
+            help="A scenario file, or a name from `seedbus list`; with privacy also a run's folder.",
+            autocompletion=completion.scenarios,
         ),
     ],
     part: Annotated[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seedbus.cli import completion
 from seedbus.cli.options import Plugins, fields_of, settings_of
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
@@ -33,12 +34,22 @@ def init(
             "slow clients).",
         ),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="Copy this scenario of `seedbus list`, with its comments, instead.",
+            autocompletion=completion.included,
+        ),
+    ] = None,
     plugin: Plugins = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
     """Write a first scenario, with comments.
 
-    At a terminal it asks for what --set leaves out; elsewhere these things have their defaults.
+    At a terminal it asks for what --set leaves out; elsewhere these things have their defaults. With --from NAME it
+    writes a scenario that comes with Seedbus, to be changed.
     """
     with cli_errors():
         if os.path.lexists(file) and not force:
@@ -46,13 +57,32 @@ def init(
         from seedbus.scenarios.reporting.results import write_named
         from seedbus.studies.explain.first_scenario import Choices, first_scenario
 
-        choices = settings_of(Choices, "--set", settings)
-        if sys.stdin.isatty():
-            choices = _asked(choices, fields_of("--set", settings))
-        text = first_scenario(choices)
+        if source is not None:
+            text = _copied(source, settings)
+        else:
+            choices = settings_of(Choices, "--set", settings)
+            if sys.stdin.isatty():
+                choices = _asked(choices, fields_of("--set", settings))
+            text = first_scenario(choices)
         write_named(file, text)
         typed = shlex.quote(str(file))
         say(f"written to {file}; next: `seedbus explain {typed}`, then `seedbus run {typed}`")
+
+
+def _copied(name: str, settings: list[str] | None) -> str:
+    """Return the text of the scenario that comes with Seedbus under this name."""
+    from seedbus.scenarios.schema.loading import library, text_of
+    from seedbus.scenarios.sentences import nearest
+
+    if settings:
+        raise ScenarioError(
+            "--set", ["it is for a scenario of your choices; with --from, change the file that is written"]
+        )
+    if name not in library():
+        raise ScenarioError(
+            f"--from {name}", [f"no scenario of this name comes with Seedbus; {nearest(name, library())}"]
+        )
+    return text_of(name)
 
 
 def _asked(choices: Any, known: Collection[str]) -> Any:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from seedbus.cli import completion
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 
@@ -130,7 +131,13 @@ Own = Annotated[
     ),
 ]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field, e.g. algorithm.momentum=0.5.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a field, e.g. algorithm.momentum=0.5.",
+        autocompletion=completion.settings,
+    ),
 ]
 Output = Annotated[Literal["text", "json"], typer.Option("--format", help="text, or one JSON object on stdout.")]
 TableOutput = Annotated[

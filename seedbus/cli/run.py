@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from seedbus.cli import completion
 from seedbus.cli.going_on import naming_command
 from seedbus.cli.keys import server_keys
 from seedbus.cli.options import (
@@ -36,7 +37,9 @@ TransportName = Enum("TransportName", {name: name for name in TRANSPORTS}, type=
 Runnable = Annotated[
     str | None,
     typer.Argument(
-        metavar="SCENARIO", help="A scenario file, or a name from `seedbus list`; not needed with --resume."
+        metavar="SCENARIO",
+        help="A scenario file, or a name from `seedbus list`; not needed with --resume.",
+        autocompletion=completion.scenarios,
     ),
 ]
 

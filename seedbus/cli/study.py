@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seedbus.cli import completion
 from seedbus.cli.options import Live, Patience, Plugins, Quiet, Set, Track, WorkerOptions
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit, ScenarioError
@@ -52,7 +53,14 @@ class StudyOptions:
 
 
 def study(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of a study, or a name from `list studies`.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The file of a study, or a name from `list studies`.",
+            autocompletion=completion.studies,
+        ),
+    ],
     options: StudyOptions,
     workers: WorkerOptions,
 ) -> None:

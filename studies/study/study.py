@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from seedbus.agents.errors import AgentError
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
 from seedbus.scenarios.reporting.meter import Meter
+from seedbus.scenarios.reporting.progress import in_notebook
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
 from seedbus.scenarios.tracking.tracker import Tracker, usable
@@ -23,6 +24,7 @@ from seedbus.studies.study.finished_runs import RowRun, kept_run, read_run
 from seedbus.studies.study.intervals import smallest_step
 from seedbus.studies.study.pool import Answer, Job, Pool
 from seedbus.studies.study.possible import refuse_impossible_rows
+from seedbus.studies.study.progress import StudyProgress
 from seedbus.studies.study.results import Failure, StudyResults
 from seedbus.studies.study.store import Store, StoredRun
 from seedbus.studies.study.trials import Trial, Tuned, in_words
@@ -230,6 +232,7 @@ def study(
     jobs: int = 1,
     settings: list[str] | None = None,
     watcher: Watcher | None = None,
+    progress: bool | None = None,
     track: str | Sequence[str] = (),
 ) -> StudyResults:
     """Make all runs of a study that are missing, and return what was found.
@@ -239,7 +242,8 @@ def study(
         folder: the folder of studies, where runs are kept and looked for.
         jobs: number of processes, 1 to 1,024.
         settings: `field=value` entries that change the scenario of every row.
-        watcher: is told how it goes on.
+        watcher: is told how it goes on; None: as `progress` says.
+        progress: show the progress of the study; None: in a notebook only.
         track: names of the trackers that are told of every run but trials, such as "tensorboard".
 
     Raises:
@@ -258,8 +262,10 @@ def study(
         if not isinstance(each, str):  # the study's processes make trackers from names
             raise not_accepted(each, "track", "names of trackers")
     usable(trackers)
-    with Pool(int(jobs)) as pool:
-        return Conduct(plan, store, pool, watcher, trackers=trackers).run()
+    is_shown = in_notebook() if progress is None else progress
+    with Pool(int(jobs)) as pool, Meter(is_quiet=watcher is not None or not is_shown) as meter:
+        watcher = StudyProgress(plan.study.name, meter) if watcher is None and is_shown else watcher
+        return Conduct(plan, store, pool, watcher, trackers=trackers, meter=meter).run()
 
 
 @dataclass(frozen=True)

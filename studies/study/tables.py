@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedbus.bus.text import counted, printable
 from seedbus.scenarios.reporting import text_tables
 from seedbus.scenarios.reporting.axes import byte_unit, is_share, with_unit
+from seedbus.scenarios.reporting.document import table
 from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
 from seedbus.scenarios.reporting.text_tables import table_of
 from seedbus.scenarios.schema.amounts import words_of
@@ -170,6 +172,12 @@ def markdown(results: StudyResults) -> str:
     """Return the table in Markdown, with the sentences below it."""
     said = (f"- {in_markdown(sentence)}" for sentence in sentences(results))
     return "\n".join([text_tables.markdown(*cells(results)), "", *said])
+
+
+def html(results: StudyResults) -> str:
+    """Return the table as HTML, with its title above and the sentences below it."""
+    said = "".join(f"<li>{escape(shown(sentence))}</li>\n" for sentence in sentences(results))
+    return f"<p>{escape(title(results))}</p>\n{table(*cells(results))}<ul>\n{said}</ul>\n"
 
 
 def latex(results: StudyResults) -> str:

@@ -112,6 +112,23 @@ def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
     assert found.runs["train_loss"][0] == pytest.approx(on_train)
 
 
+def test_in_python_a_study_shows_draws_and_writes_what_the_command_does(
+    found: StudyResults, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = found._repr_html_()
+    assert shown.count("<tr>") == 1 + len(found.table) + len(found.circumstances) and "drop 0.1" in shown
+    page = found.write()
+    assert page.is_file() and (page.parent / "table.tex").read_text() == found.to_latex() + "\n"
+    drawn = {path.stem for path in (page.parent / "figures").glob("*.svg")}
+    assert "loss-over-bytes" in drawn and found.plot("loss-over-bytes").axes[0].get_xscale() == "log"
+    assert found.plot().legends[0].get_title().get_text() == "rounds"
+    with pytest.raises(ScenarioError, match="did you mean loss-over-bytes"):
+        found.plot("loss-over-byte")
+    seedbus.study({"name": "one", "base": BASE, "seeds": [1]}, tmp_path, progress=True)
+    told = capsys.readouterr()
+    assert "1/1  small, seed 1: done" in told.err and told.out == ""
+
+
 def test_differences_are_paired_over_seeds(found: StudyResults) -> None:
     finals = found.runs.pivot(index="seed", columns="row", values="final")
     for row, other, each in found.compared_by["final"]:

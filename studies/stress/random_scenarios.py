@@ -244,20 +244,6 @@ def _participation(choose: Chooser, clients: int) -> dict[str, Any]:
         return drawn
 
 
-def _lag(choose: Chooser, clients: int) -> dict[str, Any]:
-    """Draw snapshot settings with small chunks, so that snapshots of small models have many of them too."""
-    drawn: dict[str, Any] = {
-        "source": choose.one(("evaluator", "peer")),
-        "chunk_bytes": choose.one((64, 256, 4096)),
-        "window": choose.whole(1, 8),
-    }
-    if choose.chance(0.7):
-        drawn["snapshot_after_commits"] = choose.whole(1, 20)
-    if choose.chance(0.3) or "snapshot_after_commits" not in drawn:
-        drawn["snapshot_after_bytes"] = choose.one(("snapshot", choose.whole(1, 2000)))
-    return drawn
-
-
 def _mask(choose: Chooser, clients: int) -> dict[str, Any]:
     rule = choose.one(("largest", "smallest", "random", "gradient"))
     return {"rule": rule, "density": choose.one((0.01, 0.5, 0.9))}
@@ -274,7 +260,6 @@ def _groups(choose: Chooser, clients: int) -> dict[str, Any]:
 
 
 _SECTIONS = (
-    ("lag", 0.4, _lag),
     *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if feature.has_server),
     ("mask", 0.1, _mask),
     ("partition", 0.05, _division),

@@ -101,7 +101,7 @@ def _without(choose: Chooser, drawn: dict[str, Any], path: str) -> dict[str, Any
     # without a server all but the clients was left out of this
     return (
         rest | {"participation": _participation(choose, drawn["participation"]["clients"])}
-        if name in FEATURES and not FEATURES[name].has_server
+        if name in WITHOUT_SERVER
         else rest
     )
 
@@ -129,7 +129,7 @@ def any_document(choose: Chooser, seed: int) -> dict[str, Any]:
     for name, model in (("network", Network), ("compute", Compute)):
         if choose.chance(0.7) and (section := instance(model, choose, clients, rounds)) is not None:
             drawn[name] = section
-    for name, chance, draw in _SECTIONS:
+    for name, chance, draw in SECTIONS:
         if choose.chance(chance):
             drawn[name] = draw(choose, clients)
     if any(FEATURES[name].draws_secrets for name in FEATURES.keys() & drawn.keys()):
@@ -259,10 +259,12 @@ def _groups(choose: Chooser, clients: int) -> dict[str, Any]:
     return {"some": members, "first": [0]}
 
 
-_SECTIONS = (
-    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if feature.has_server),
+WITHOUT_SERVER = {name for name, feature in FEATURES.items() if not feature.has_server}
+SECTIONS = (
+    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if name not in WITHOUT_SERVER),
     ("mask", 0.1, _mask),
     ("partition", 0.05, _division),
     ("client_groups", 0.15, _groups),
-    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if not feature.has_server),
+    *((name, FEATURES[name].chance, FEATURES[name].drawn) for name in FEATURES if name in WITHOUT_SERVER),
 )
+"""Sections that a random scenario may have: name, chance of being there, and what draws it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.extensions import ClientPart, Noise, OpenExchange
 from seedbus.agents.sight import Sight
 
@@ -71,8 +70,8 @@ class Feature:
         """Return what begins the questions of a round beside its reports; None: it asks none."""
         return None
 
-    def budget(self) -> Lag | None:
-        """Return when clients get a whole replica in place of the commits that they missed; None: never."""
+    def budget(self) -> Any:
+        """Return when clients get a whole replica, not the commits that they missed, a `Lag`; None: never."""
         return None
 
     def noise(self) -> Noise | None:

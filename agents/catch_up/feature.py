@@ -9,7 +9,7 @@ from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.feature import Feature, Words
 
 
-class SnapshotBudget(Feature):
+class CatchUpBudget(Feature):
     """A client that lags too far gets a snapshot of the model, not the commits that it missed."""
 
     sends_replicas = True

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from seedbus.agents.catch_up.feature import SnapshotBudget
+from seedbus.agents.catch_up.feature import CatchUpBudget
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.feature import Feature
 from seedbus.agents.gossip.feature import WithoutServer
@@ -119,7 +119,7 @@ def _of_end(stop: Stop) -> Iterator[Statement]:
 
 
 FEATURES: dict[str, type[Feature]] = {
-    "lag": SnapshotBudget,
+    "lag": CatchUpBudget,
     "secure_aggregation": SecureSums,
     "privacy": PrivateReports,
     "topology": WithoutServer,

@@ -89,7 +89,7 @@ soak: install
 	$(BIN)/python benchmarks/soak.py --minutes 60 --write docs
 
 docs: install
-	$(BIN)/python -m seedbus.scenarios.reporting.reference docs/reference.md
+	$(BIN)/python benchmarks/reference_tables.py --write docs
 	$(BIN)/python benchmarks/architecture.py --write docs
 	$(BIN)/python benchmarks/help_texts.py --write docs
 	$(BIN)/python benchmarks/combinations_page.py --write docs

@@ -24,6 +24,8 @@ class Feature:
         has_server: whether its runs have a server.
         only_here: why its runs have all clients in one process, in words; "": they may have them anywhere.
         draws_secrets: whether clients draw secrets that no seed repeats, so that what they send differs each time.
+        sends_replicas: whether clients may be sent all coordinates of a model that a scalar-only algorithm trains, so
+            that messages grow with it, and a round may be over before a client has them.
         shows_sums_alone: whether the server learns sums over clients, and nothing of one of them.
         metrics: what its runs measure beside what all do.
         figures: what lines of metrics and rounds have of it, such as "epsilon".
@@ -35,6 +37,7 @@ class Feature:
     has_server: ClassVar[bool] = True
     only_here: ClassVar[str] = ""
     draws_secrets: ClassVar[bool] = False
+    sends_replicas: ClassVar[bool] = False
     shows_sums_alone: ClassVar[bool] = False
     metrics: ClassVar[Sequence[str]] = ()
     figures: ClassVar[Sequence[str]] = ()
@@ -65,6 +68,10 @@ class Feature:
 
     def exchange(self) -> OpenExchange | None:
         """Return what begins the questions of a round beside its reports; None: it asks none."""
+        return None
+
+    def budget(self) -> Any:
+        """Return when clients get a whole replica, not the commits that they missed, a `Lag`; None: never."""
         return None
 
     def noise(self) -> Noise | None:

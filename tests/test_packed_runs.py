@@ -101,7 +101,7 @@ def damaged(content: dict[str, Any], change: str) -> str:
     [
         ("cut", "it is damaged (Invalid JSON"),
         ("evaluations", "evaluations are not those of its other figures"),
-        ("bytes", "it is damaged (caught_up: 0: Input should be greater than or equal to 0)"),
+        ("bytes", "it is damaged (caught_up.0: Input should be greater than or equal to 0)"),
     ],
 )
 def test_a_damaged_file_is_a_failure_that_names_it(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -12,7 +12,6 @@ from seedbus.capabilities import Fact, Gives, Needs, Statement
 from seedbus.settings import Settings
 
 UNSET = "the field lag, a budget for snapshots, is not set"
-_BUDGET = "snapshot_after_"
 MOST_WINDOW = 64
 """The most chunks that may be requested at a time."""
 
@@ -70,18 +69,6 @@ class Lag(Settings):
         yield Gives(Fact.SNAPSHOTS)
         if self.snapshot_after_s is not None:
             yield Needs(Fact.CONSTANT_REPLAY, "needs to know how long it takes to fold a commit", "snapshot_after_s")
-
-    def words(self, plain: Callable[[Any], str]) -> str:
-        """Return what clients get, in a sentence; plain: returns a value as text."""
-        budget = {name: value for name, value in self if name.startswith(_BUDGET) and value not in (None, "snapshot")}
-        limits = " or ".join(f"{plain(value)} {name.removeprefix(_BUDGET)}" for name, value in budget.items())
-        whom = [f"that missed more than {limits}"] * bool(limits)
-        whom += ["for which it takes fewer bytes than the commits"] * self.is_cheapest
-        return (
-            f"the field lag is the snapshot budget: a client {' or '.join(whom)} gets a snapshot of the model "
-            f"from {'the evaluator' if self.source == 'evaluator' else 'a peer'}, in chunks of {self.chunk_bytes:,} "
-            f"bytes, asking for {self.window:,} at a time"
-        )
 
     def is_beyond(self, commits: int) -> bool:
         """Whether no client that misses at most so many commits gets a snapshot, whatever they take."""

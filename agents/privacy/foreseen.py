@@ -55,7 +55,7 @@ class Spending:
         if self._privacy.cohorts == "secret":
             return True
         is_late = self._who.may_be_late
-        is_alone = scenario.clock == "virtual" and not scenario.faults and not is_late and scenario.lag is None
+        is_alone = scenario.clock == "virtual" and not scenario.faults and not is_late and not scenario.sends_replicas
         return is_alone and (self._who.asked == self._who.clients or rounds <= self._most_rounds)
 
     @property

@@ -208,11 +208,6 @@ def entries_bytes(sizes: Sequence[int]) -> int:
     return sum(map(entry_bytes, sizes))
 
 
-def entries(frames: Iterable[bytes]) -> bytes:
-    """Return the content of a POST."""
-    return b"".join(map(entry, frames))
-
-
 def posted(frames: Iterable[Frame]) -> list[Bytes]:
     """Return the content of a POST in parts."""
     return [part for frame in frames for part in _entry_parts(frame)]

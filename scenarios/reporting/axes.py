@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_POINTS = 400
-_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def is_share(metric: str) -> bool:

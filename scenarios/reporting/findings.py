@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from seedbus.agents.errors import RunFolderError
-from seedbus.bus.files import MOST_TEXT, read
 from seedbus.scenarios.reporting import text_tables
 from seedbus.scenarios.reporting.figures import bars, lines
 from seedbus.scenarios.reporting.looks import Line
-from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.reporting.results import stored_json, write
 from seedbus.scenarios.reporting.terminal import in_markdown, say, shown
 from seedbus.scenarios.reporting.text_tables import table_of
 
@@ -134,19 +132,11 @@ def kept(folder: Path) -> list[Finding]:
     Raises:
         RunFolderError: the file cannot be read, or is damaged.
     """
-    path = folder / ANALYSIS
+    repair = f"delete it, and `seedbus analyse {shlex.quote(str(folder))}` measures again"
     try:
-        return _FINDINGS.validate_json(read(path, MOST_TEXT), strict=True)
+        return stored_json(folder / ANALYSIS, _FINDINGS, repair)
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        what = f"{where}: {first['msg']}" if where else first["msg"]
-        repair = f"delete it, and `seedbus analyse {shlex.quote(str(folder))}` measures again"
-        raise RunFolderError(path, f"it is damaged ({what}); {repair}") from None
 
 
 _FINDINGS = TypeAdapter(list[Finding])

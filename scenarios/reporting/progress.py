@@ -28,6 +28,7 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
+from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.remaining_time import Outlook, duration, expected_rounds
 from seedbus.scenarios.reporting.terminal import console, shown
@@ -258,8 +259,5 @@ def headline(line: dict[str, Any]) -> str:
 
 def readable(count: float) -> str:
     """Return a number of bytes with a decimal unit, as the papers use them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
-        count /= 1000
-    return f"{count:.2f} TB"
+    unit, name = byte_unit(count)
+    return f"{count / unit:.{0 if name == 'B' else 2}f} {name}"

@@ -10,9 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
@@ -23,7 +24,7 @@ from seedbus.bus.files import MOST_TEXT, atomic_write, read
 from seedbus.bus.ledger import MESSAGES, with_sizes
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.reporting.results_digest import WARNING, warned
-from seedbus.scenarios.reporting.results_schema import lines_problem, summary_problem
+from seedbus.scenarios.reporting.results_schema import first_problem, lines_problem, summary_problem
 from seedbus.scenarios.run_folder import METRICS, RESULTS, resuming
 from seedbus.scenarios.sentences import nearest
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from seedbus.bus.ledger import Columns
     from seedbus.scenarios.reporting.round_table import RoundTable
     from seedbus.scenarios.reporting.statistics import ArrivedReports, Table
+
+Form = TypeVar("Form")
 
 
 @dataclass(frozen=True)
@@ -337,6 +340,29 @@ def content_of(path: Path) -> bytes:
         return read(path, MOST_TEXT)
     except OSError as error:
         raise RunFolderError(path, f"it cannot be read ({error.strerror})") from None
+
+
+def stored_json(path: Path, form: TypeAdapter[Form], repair: str) -> Form:
+    """Return what a file of JSON holds that belongs to a run.
+
+    Args:
+        path: the file.
+        form: what it is to hold.
+        repair: what to do about another one, in words.
+
+    Raises:
+        FileNotFoundError: there is none.
+        RunFolderError: it cannot be read, or is damaged.
+    """
+    try:
+        return form.validate_json(read(path, MOST_TEXT), strict=True)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        what = f"it cannot be read ({error.strerror})"
+    except ValidationError as error:
+        what = f"it is damaged ({first_problem(error)})"
+    raise RunFolderError(path, f"{what}; {repair}")
 
 
 def _decoded(path: Path, content: bytes, decode: Callable[[str], list[Any]]) -> list[dict[str, Any]]:

@@ -218,9 +218,14 @@ def _problem_of(form: TypeAdapter[Any], value: Any) -> str | None:
     try:
         form.validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return f"{where}: {first['msg']}" if where else first["msg"]
+        return first_problem(error)
     except RecursionError:
         return "it is nested too deeply"
     return None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where a value has another form than it should have, the first place, and what it is, in a few words."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -94,7 +94,7 @@ def _spec(prepared: Prepared) -> RunSpec:
         is_virtual=scenario.clock == "virtual",
         scenario=offered_scenario(scenario),
         processes=prepared.placement.expect,
-        lag=None if scenario.lag is None else scenario.lag.resolved(scenario.replay_s),
+        lag=next((budget for each in scenario.features if (budget := each.budget())), None),
         replica_bytes=replica_bytes(scenario),
         x0=None if problem is None else problem.x0,
         report_limit=SHORT + scenario.algorithm.sizes(scenario.dimension, 1).report,

@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from seedbus.agents.catch_up.feature import CatchUpBudget
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.feature import Feature
 from seedbus.agents.gossip.feature import WithoutServer
@@ -118,6 +119,7 @@ def _of_end(stop: Stop) -> Iterator[Statement]:
 
 
 FEATURES: dict[str, type[Feature]] = {
+    "lag": CatchUpBudget,
     "secure_aggregation": SecureSums,
     "privacy": PrivateReports,
     "topology": WithoutServer,
@@ -383,6 +385,11 @@ class Scenario(Settings):
         return any(each.hides_cohorts for each in self.features)
 
     @property
+    def sends_replicas(self) -> bool:
+        """Whether clients may be sent all coordinates, whatever the algorithm sends."""
+        return any(each.sends_replicas for each in self.features)
+
+    @property
     def shows_sums_alone(self) -> bool:
         """Whether the server learns sums over clients, and nothing of one of them."""
         return any(each.shows_sums_alone for each in self.features)
@@ -410,6 +417,7 @@ class Scenario(Settings):
         """Return all fields with their values, as plain data for YAML or JSON."""
         fields = self.model_dump(mode="json", by_alias=True, exclude=None if self.has_task else {"task"})
         unused = {name for name in ("mask", "plugins", "seed_shift", "client_groups", *FEATURES) if not fields[name]}
+        unused -= {"lag"}  # it is told always, as in the scenarios of earlier runs
         return {name: value for name, value in fields.items() if name not in unused}
 
     def __str__(self) -> str:

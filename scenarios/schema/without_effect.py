@@ -153,9 +153,6 @@ def _idle(scenario: Any) -> Iterator[tuple[str, str]]:
                 "participation.late",
                 "each round waits for all that it asks; deadline_s or over_selection ends it earlier",
             )
-    lag, most = scenario.lag, scenario.stop.most_rounds - 1
-    if lag is not None and lag.is_beyond(most):
-        yield "lag", f"in {most + 1:,} rounds no client that is asked has missed more than {most:,} commits"
     if scenario.stop.simulated_s is not None and is_timeless:
         yield "stop.simulated_s", NO_TIME
     for feature in scenario.features:

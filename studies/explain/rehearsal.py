@@ -279,7 +279,7 @@ def rehearse(scenario: Scenario, seconds: float) -> Rehearsed:
     task, algorithm = scenario.task, scenario.algorithm
     # a client that lags may get all coordinates, and so may all messages but those of a scalar-only algorithm
     sends_vectors = not isinstance(algorithm, ScalarOnly)
-    dimension = scenario.dimension if sends_vectors or scenario.lag is not None else 1
+    dimension = scenario.dimension if sends_vectors or scenario.sends_replicas else 1
     sizes = _sizes(scenario) if sends_vectors else []
     with memory_hints(scenario):
         if do_commits_vary(algorithm):

@@ -217,7 +217,7 @@ def _links(scenario: Scenario) -> list[str]:
 
 
 def _lag(scenario: Scenario) -> list[str]:
-    part, lag = scenario.participation, scenario.lag
+    part = scenario.participation
     if scenario.algorithm.facts.is_dense:
         return ["a client catches up at once, however many commits it missed: a plan always holds the newest model"]
     asked, unit = (part.wanted, "commits") if part.is_asynchronous else (part.asked, "rounds")
@@ -232,12 +232,10 @@ def _lag(scenario: Scenario) -> list[str]:
         causes.append("participation.deadline_s: rounds close without clients that are slower")
     unused = "nothing; a smaller cohort (or fraction), a deadline and faults such as dropout and churn would"
     said = ["what makes clients lag here: " + ("; ".join(causes) or unused)]
-    if lag is None:
-        replays = "replays all commits that it missed"
-        if scenario.algorithm.facts.most_catch_up_bytes is not None:
-            replays += ", or is sent their sum, whichever takes fewer bytes"
-        return [*said, f"a client {replays}; {UNSET}"]
-    return [*said, lag.words(plain)]
+    replays = "replays all commits that it missed"
+    if scenario.algorithm.facts.most_catch_up_bytes is not None:
+        replays += ", or is sent their sum, whichever takes fewer bytes"
+    return [*said, f"a client {replays}; {UNSET}"]
 
 
 def _evaluation(scenario: Scenario) -> list[str]:

@@ -101,7 +101,7 @@ def _without(choose: Chooser, drawn: dict[str, Any], path: str) -> dict[str, Any
     # without a server all but the clients was left out of this
     return (
         rest | {"participation": _participation(choose, drawn["participation"]["clients"])}
-        if name in FEATURES and not FEATURES[name].has_server
+        if name in WITHOUT_SERVER
         else rest
     )
 
@@ -129,7 +129,7 @@ def any_document(choose: Chooser, seed: int) -> dict[str, Any]:
     for name, model in (("network", Network), ("compute", Compute)):
         if choose.chance(0.7) and (section := instance(model, choose, clients, rounds)) is not None:
             drawn[name] = section
-    for name, chance, draw in _SECTIONS:
+    for name, chance, draw in SECTIONS:
         if choose.chance(chance):
             drawn[name] = draw(choose, clients)
     if any(FEATURES[name].draws_secrets for name in FEATURES.keys() & drawn.keys()):
@@ -244,20 +244,6 @@ def _participation(choose: Chooser, clients: int) -> dict[str, Any]:
         return drawn
 
 
-def _lag(choose: Chooser, clients: int) -> dict[str, Any]:
-    """Draw snapshot settings with small chunks, so that snapshots of small models have many of them too."""
-    drawn: dict[str, Any] = {
-        "source": choose.one(("evaluator", "peer")),
-        "chunk_bytes": choose.one((64, 256, 4096)),
-        "window": choose.whole(1, 8),
-    }
-    if choose.chance(0.7):
-        drawn["snapshot_after_commits"] = choose.whole(1, 20)
-    if choose.chance(0.3) or "snapshot_after_commits" not in drawn:
-        drawn["snapshot_after_bytes"] = choose.one(("snapshot", choose.whole(1, 2000)))
-    return drawn
-
-
 def _mask(choose: Chooser, clients: int) -> dict[str, Any]:
     rule = choose.one(("largest", "smallest", "random", "gradient"))
     return {"rule": rule, "density": choose.one((0.01, 0.5, 0.9))}
@@ -273,11 +259,12 @@ def _groups(choose: Chooser, clients: int) -> dict[str, Any]:
     return {"some": members, "first": [0]}
 
 
-_SECTIONS = (
-    ("lag", 0.4, _lag),
-    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if feature.has_server),
+WITHOUT_SERVER = {name for name, feature in FEATURES.items() if not feature.has_server}
+SECTIONS = (
+    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if name not in WITHOUT_SERVER),
     ("mask", 0.1, _mask),
     ("partition", 0.05, _division),
     ("client_groups", 0.15, _groups),
-    *((name, feature.chance, feature.drawn) for name, feature in FEATURES.items() if not feature.has_server),
+    *((name, FEATURES[name].chance, FEATURES[name].drawn) for name in FEATURES if name in WITHOUT_SERVER),
 )
+"""Sections that a random scenario may have: name, chance of being there, and what draws it."""

@@ -23,21 +23,13 @@ from typing import Any
 from seedbus.agents.errors import TooFew
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.errors import Interrupted
-from seedbus.scenarios.schema.scenario import FEATURES
 from seedbus.studies.stress.fault_files import files
 from seedbus.studies.stress.invariants import check_run
-from seedbus.studies.stress.random_scenarios import document
+from seedbus.studies.stress.random_scenarios import SECTIONS, WITHOUT_SERVER, document
 
 MAX_SHRINKS = 60  # runs to shrink a failing scenario
-_SECTIONS = (
-    "network",
-    "compute",
-    "lag",
-    *(name for name, feature in FEATURES.items() if feature.has_server),
-    "mask",
-    "partition",
-    "client_groups",
-)
+_REMOVED = ("network", "compute", *(name for name, _, _ in SECTIONS if name not in WITHOUT_SERVER))
+"""Sections without which a scenario is smaller."""
 RUN_S = 120.0  # real seconds after which a run is considered hanging
 SHRINK_S = 600.0  # real seconds to shrink a failing scenario
 
@@ -198,7 +190,7 @@ def _smaller(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield smaller variants of a scenario, each with one part removed or reduced."""
     for number in range(len(drawn["faults"])):
         yield drawn | {"faults": drawn["faults"][:number] + drawn["faults"][number + 1 :]}
-    for name in _SECTIONS:
+    for name in _REMOVED:
         if name in drawn:
             yield {key: value for key, value in drawn.items() if key != name}
     policy = drawn["participation"]

@@ -206,7 +206,7 @@ def _extents(
         advance(len(scenarios))
     for scenario in scenarios:
         same = {"seed": 0, "name": "", "description": "", "algorithm": _without_rates(scenario)}
-        if not scenario.algorithm.facts.is_dense and scenario.lag is None:
+        if not scenario.algorithm.facts.is_dense and not scenario.sends_replicas:
             same["task"] = ""  # no message grows with the model
         what = json.dumps(scenario.resolved() | same)
         if what not in known:

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.file import FILE
-from seedbus.bus.files import MOST_TEXT, read
+from seedbus.scenarios.reporting.results import stored_json
 from seedbus.scenarios.reporting.results_schema import lines_problem
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.schema.scenario import Scenario
@@ -51,25 +51,18 @@ class RunFigures:
         path = folder / NAME
         if not os.path.lexists(path) or os.path.lexists(folder / FILE):
             return None
-        try:
-            kept = _KEPT.validate_json(read(path, MOST_TEXT))
-        except OSError as error:
-            what = f"it cannot be read ({error.strerror})"
-        except ValidationError as error:
-            first = error.errors()[0]
-            what = f"it is damaged ({': '.join(map(str, [*first['loc'], first['msg']]))})"
-        else:
-            what = kept._problem()
-            if not what:
-                return kept
-        raise RunFolderError(path, f"{what}; delete the run's folder, and it is made again")
+        repair = "delete the run's folder, and it is made again"
+        kept = stored_json(path, _KEPT, repair)
+        if problem := kept._problem():
+            raise RunFolderError(path, f"it is damaged ({problem}); {repair}")
+        return kept
 
     def _problem(self) -> str:
         if (problem := lines_problem(self.lines)) is not None:
-            return f"it is damaged (lines: {problem})"
+            return f"lines: {problem}"
         count = len(self.lines)
         if not count or len(self.caught_up) != count or (self.passes is not None and len(self.passes) != count + 1):
-            return f"it is damaged (its {count} evaluations are not those of its other figures)"
+            return f"its {count} evaluations are not those of its other figures"
         return ""
 
     def scenario(self, folder: Path) -> Scenario:

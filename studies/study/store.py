@@ -20,16 +20,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from seedbus.agents.errors import AgentError, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import MOST_ROUNDS
-from seedbus.bus.files import MOST_TEXT, read
 from seedbus.models.data.content import content_digest
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.results import write
+from seedbus.scenarios.reporting.results import stored_json, write
 from seedbus.scenarios.run_folder import RESULTS, check_same_device, keep_length, scenario_of
 from seedbus.scenarios.running.seed_secret import fingerprint, is_given
 from seedbus.scenarios.schema.scenario import Scenario
@@ -42,7 +41,7 @@ NOT_IN_KEY = ("name", "description", "transport", "expect")
 Part = TypeVar("Part")
 Measured = dict[str, dict[str, float | None]]
 """Split → metric → value, and instrument → quantity → value."""
-_MEASURED: TypeAdapter[Measured] = TypeAdapter(Measured, config=ConfigDict(strict=True, allow_inf_nan=False))
+_MEASURED: TypeAdapter[Measured] = TypeAdapter(Measured, config=ConfigDict(allow_inf_nan=False))
 
 
 @dataclass(frozen=True)
@@ -117,17 +116,10 @@ class StoredRun:
         Raises:
             RunFolderError: the file cannot be read, or is damaged.
         """
-        path = self._measured_file
         try:
-            return _MEASURED.validate_json(read(path, MOST_TEXT))
+            return stored_json(self._measured_file, _MEASURED, "delete it, and it is made again")
         except FileNotFoundError:
             return {}
-        except OSError as error:
-            what = f"it cannot be read ({error.strerror})"
-        except ValidationError as error:
-            first = error.errors()[0]
-            what = f"it is damaged ({': '.join(map(str, [*first['loc'], first['msg']]))})"
-        raise RunFolderError(path, f"{what}; delete it, and it is made again")
 
     def add(self, measured: Measured) -> None:
         """Keep what was measured, beside what was before. Raises `RunFolderError` if it cannot be read or written."""

@@ -21,6 +21,7 @@ import pytest
 import typer
 from commands import Command
 from plugin_files import SIGNS, forget
+from reference_tables import BEGIN, inserted
 from worlds import TINY, scenario
 
 from seedbus.agents.client.replicas import Replicas
@@ -28,7 +29,6 @@ from seedbus.algorithms.contract import Replica
 from seedbus.cli.former import FORMER
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import Exit
-from seedbus.scenarios.reporting.reference import BEGIN, inserted
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.schema import loading
 from seedbus.scenarios.schema.loading import library
@@ -352,7 +352,7 @@ def test_the_reference_lists_every_exit_code() -> None:
 @pytest.mark.slow
 def test_the_reference_shows_every_field_as_it_is() -> None:
     assert BEGIN in REFERENCE
-    assert inserted(REFERENCE) == REFERENCE, "run python -m seedbus.scenarios.reporting.reference docs/reference.md"
+    assert inserted(REFERENCE) == REFERENCE, "run `make docs`"
 
 
 def test_no_arguments_show_the_help(seedbus: Command) -> None:

@@ -213,7 +213,7 @@ def test_a_farewell_does_not_wait_until_a_long_answer_is_taken(is_dismissed: boo
     before = sent_by(session)
     assert [each.type for each in before] == [Type.ANSWER, Type.LONG, Type.PART, Type.PART]
     if is_dismissed:
-        bye = packet.entries([encode(Envelope(Kind.BYE, -3, 0, 0, []))[0]])
+        bye = packet.entry(encode(Envelope(Kind.BYE, -3, 0, 0, []))[0])
         assert list(protocol.receive(Packet(Type.POST, session.id, bye), 0.0)) == []
     else:
         protocol.give_up("data")

@@ -19,6 +19,7 @@ WHOLE: dict[str, Any] = {
     "stop": {"rounds": 3},
 }
 SECTIONS: dict[str, Any] = {
+    "lag": {"snapshot_after_commits": 1},
     "secure_aggregation": {"neighbours": 4},
     "privacy": {"clip": 100_000, "noise_multiplier": 1.5},
     "topology": {"kind": "gossip", "graph": "ring"},

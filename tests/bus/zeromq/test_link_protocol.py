@@ -55,7 +55,7 @@ class Peer:
     def welcomes(self) -> None:
         self.offers()
         self.link.join(self.link.session, [b"a JOIN"])
-        self.says(Type.POST, packet.entries([WELCOME]))
+        self.says(Type.POST, packet.entry(WELCOME))
         self.sent()
 
     def delivers(self, first: int, *frames: bytes) -> list[Event]:
@@ -69,13 +69,13 @@ def test_a_session_from_hello_to_farewell() -> None:
     assert packet.read_hello(hello.content) == (b"", REQUEST)
     assert peer.offers() == [Offered(OFFER, is_new=True)]
     peer.link.join(peer.link.session, [b"a JOIN"])
-    assert peer.sent() == [Packet(Type.POST, SESSION, packet.entries([b"a JOIN"]))]
-    assert peer.says(Type.POST, packet.entries([WELCOME])) == [JoinAnswered(WELCOME)]
+    assert peer.sent() == [Packet(Type.POST, SESSION, packet.entry(b"a JOIN"))]
+    assert peer.says(Type.POST, packet.entry(WELCOME)) == [JoinAnswered(WELCOME)]
     assert peer.delivers(0, b"one", b"two") == [Delivered([b"one", b"two"])]
     peer.link.answer(peer.link.session, [[b"a report"], []])
     assert peer.sent() == [Packet(Type.ANSWER, SESSION, b"".join(packet.answers(0, [[b"a report"], []])))]
     assert peer.link.session.unanswered_bytes == 0
-    assert peer.says(Type.POST, packet.entries([BYE])) == []
+    assert peer.says(Type.POST, packet.entry(BYE)) == []
     assert peer.sent() == [Packet(Type.FAREWELL, SESSION, b"")] and peer.link.session.is_over
 
 
@@ -113,7 +113,7 @@ def test_no_packet_is_sent_in_a_session_after_a_refusal() -> None:
     peer = Peer()
     peer.offers()
     peer.link.join(peer.link.session, [b"a JOIN"])
-    assert peer.says(Type.POST, packet.entries([REFUSE])) == [JoinAnswered(REFUSE)]
+    assert peer.says(Type.POST, packet.entry(REFUSE)) == [JoinAnswered(REFUSE)]
     peer.sent()
     peer.link.ping(1.0)
     peer.link.give_up("failed")
@@ -150,13 +150,13 @@ def test_packets_out_of_turn_are_ignored() -> None:
     peer = Peer()
     peer.offers()
     assert peer.delivers(0, b"one") == [Failed("delivery 0 came where 0 was next")]  # there is no follower yet
-    assert peer.says(Type.POST, packet.entries([WELCOME])) == []
+    assert peer.says(Type.POST, packet.entry(WELCOME)) == []
     peer.link.join(peer.link.session, [b"a JOIN"])
-    peer.says(Type.POST, packet.entries([WELCOME]))
+    peer.says(Type.POST, packet.entry(WELCOME))
     with pytest.raises(MalformedPacket, match="a WELCOME where no JOIN waits for an answer"):
-        peer.says(Type.POST, packet.entries([WELCOME]))
+        peer.says(Type.POST, packet.entry(WELCOME))
     assert peer.delivers(1, b"two") == [Failed("delivery 1 came where 0 was next")]
-    assert peer.says(Type.POST, packet.entries([BYE]), session=b"another!") == []
+    assert peer.says(Type.POST, packet.entry(BYE), session=b"another!") == []
     assert not peer.link.session.is_over
 
 
@@ -169,7 +169,7 @@ def test_nothing_is_handed_to_followers_that_are_being_rebuilt() -> None:
     other = Offer(-3, ((0, 3),), False, b"another scenario")
     assert peer.offers(other) == [Offered(other, is_new=True)]
     peer.link.join(first, [b"a JOIN of the followers before"])
-    assert peer.says(Type.POST, packet.entries([WELCOME])) == []
+    assert peer.says(Type.POST, packet.entry(WELCOME)) == []
     assert peer.delivers(0, b"one") == [Failed("delivery 0 came where 0 was next")]
 
 

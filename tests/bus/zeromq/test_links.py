@@ -70,14 +70,10 @@ def receive_offer(link: Link) -> None:
     receive(link, Type.OFFER, msgpack.packb(OFFERED))
 
 
-def entries_of(*frames: bytes) -> bytes:
-    return packet.entries(frames)
-
-
 def receive_welcome(link: Link) -> None:
     receive_offer(link)
     answer = messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5)
-    receive(link, Type.POST, entries_of(encode(answer)[0]))
+    receive(link, Type.POST, packet.entry(encode(answer)[0]))
 
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-3, 70) | st.sampled_from([2**16, 2**31, 2**32 - 1])
@@ -122,7 +118,7 @@ snapshots = st.builds(
 frames = envelopes | plans | snapshots | st.binary(max_size=60)
 contents = st.one_of(
     st.binary(max_size=80),
-    st.lists(frames, max_size=4).map(lambda each: entries_of(*each)),
+    st.lists(frames, max_size=4).map(lambda each: b"".join(map(packet.entry, each))),
     st.tuples(st.integers(0, 3), st.lists(frames, max_size=4)).map(
         lambda pair: b"".join(packet.deliveries(pair[0], [(frame, b"") for frame in pair[1]]))
     ),
@@ -200,7 +196,7 @@ def test_a_process_is_welcomed_once() -> None:
     with running_link() as link:
         receive_welcome(link)
         with pytest.raises(MalformedPacket, match="a WELCOME where no JOIN waits for an answer"):
-            receive(link, Type.POST, entries_of(encode(messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5))[0]))
+            receive(link, Type.POST, packet.entry(encode(messages.welcome(WHAT.algorithm, HOST, 0, [0] * 5))[0]))
 
 
 def test_a_second_offer_builds_nothing() -> None:

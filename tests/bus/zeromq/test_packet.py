@@ -317,4 +317,4 @@ def test_a_packet_just_within_the_limits_is_read() -> None:
 
 @given(st.lists(st.integers(0, 300)))
 def test_the_bytes_of_entries_follow_from_their_frames_sizes(sizes: list[int]) -> None:
-    assert packet.entries_bytes(sizes) == len(packet.entries(map(bytes, sizes)))
+    assert packet.entries_bytes(sizes) == sum(len(packet.entry(bytes(size))) for size in sizes)

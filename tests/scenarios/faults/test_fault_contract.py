@@ -11,12 +11,12 @@ import pytest
 from fault_cases import CASES, FIRST, IDLING, MISTAKEN, OTHERS_IN_SOAK, STRIKING, Line
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from reference_tables import tables
 
 from seedbus.bus import KeyedRandom
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector
 from seedbus.scenarios.faults.trace import Trace
-from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import json_schema
 from seedbus.scenarios.schema.yaml_text import dump

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import pytest
 from plugin_files import SIGNS, forget
+from reference_tables import tables
 
 from seedbus.discovery import KINDS, PLUGINS
 from seedbus.plugin import ScalarOnly, load_module, load_plugin, register
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.reference import tables
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import json_schema
 

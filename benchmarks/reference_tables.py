@@ -1,12 +1,14 @@
 """The tables of `docs/reference.md`: every field of a scenario, generated from the classes that define it.
 
-`python -m seedbus.scenarios.reporting.reference FILE` writes them between the two markers in the file.
+    python benchmarks/reference_tables.py --write docs
+
+They are written between the two markers in the page.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from seedbus.discovery import KINDS
-from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import models_in, words_of
 
@@ -109,6 +110,12 @@ def _plain(default: Any) -> str:
     return f"{type(default).__name__.lower()}" + "".join(f", `{name}: {value}`" for name, value in changed.items())
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, required=True, metavar="DOCS", help="the folder of reference.md")
+    path = parser.parse_args().write / "reference.md"
+    path.write_text(inserted(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    write(file, inserted(file.read_text(encoding="utf-8")))
+    main()

@@ -8,21 +8,16 @@ They are written between the two markers in the page.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
 from seedbus.discovery import KINDS
-from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.sentences import models_in, words_of
+from seedbus.scenarios.reporting.fields import paths_in_scenarios, rows_of
+from seedbus.scenarios.sentences import words_of
 
 BEGIN, END = "<!-- fields: generated -->", "<!-- fields: end -->"
 _TAGS = (*dict.fromkeys(kind.tag for kind in KINDS), "distribution")
-_TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
-_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 def tables() -> str:
@@ -34,21 +29,6 @@ def inserted(text: str) -> str:
     """Return the text with the current tables between its markers."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.partition(END)[2]}"
-
-
-def paths_in_scenarios() -> dict[type[BaseModel], list[str]]:
-    """Return all models that are parts of a scenario, each with the paths of the fields that hold it."""
-    models: dict[type[BaseModel], list[str]] = {}
-    _collect(Scenario, "", models)
-    return models
-
-
-def _collect(model: type[BaseModel], path: str, models: dict[type[BaseModel], list[str]]) -> None:
-    """Add the paths in a scenario at which this model, and the models of its fields, are found."""
-    models.setdefault(model, []).append(path)
-    for name, field in model.model_fields.items():
-        for nested in models_in(field):
-            _collect(nested, f"{path}.{name}".lstrip("."), models)
 
 
 def _table(model: type[BaseModel], paths: list[str]) -> str:
@@ -63,51 +43,6 @@ def _table(model: type[BaseModel], paths: list[str]) -> str:
         *(f"| {' | '.join(row)} |" for row in rows_of(model)),
     ]
     return "\n".join([*lines, ""])
-
-
-def rows_of(model: type[BaseModel]) -> list[list[str]]:
-    """Return for each field its name, what it accepts, its default, and what it is, in Markdown."""
-    properties, rows = model.model_json_schema()["properties"], []
-    for name, field in model.model_fields.items():
-        name = field.alias or name
-        accepts, what = _accepts(properties[name]), field.description or "which it is"
-        rows.append([f"`{name}`", accepts, _plain(field.default), what])
-    return rows
-
-
-def _accepts(schema: dict[str, Any]) -> str:
-    """Describe the values that a property of a JSON Schema accepts."""
-    if "const" in schema or "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
-    if schema.get("format") == "plugin:function":
-        return "plugin:function"
-    if "anyOf" in schema:
-        return " or ".join(_accepts(each) for each in schema["anyOf"])
-    if "prefixItems" in schema:
-        return f"[{', '.join(_accepts(each) for each in schema['prefixItems'])}]"
-    if schema.get("type") == "array":
-        return f"list of {_accepts(schema['items'])}"
-    if "$ref" in schema.get("additionalProperties", {}):
-        return "a mapping from names, see below"
-    if schema.get("additionalProperties", {}) == {"type": "string"}:
-        return "a mapping from names to text"
-    if not {"anyOf", "items"}.isdisjoint(schema.get("additionalProperties", {})):
-        return f"a mapping from names to {_accepts(schema['additionalProperties'])}"
-    if "additionalProperties" in schema and schema.get("type") == "object":
-        return "a schedule, from round to value"
-    if schema.get("type") == "null":
-        return "nothing"
-    bounds = " and ".join(f"{sign} {schema[name]:,}" for name, sign in _BOUNDS.items() if name in schema)
-    return f"{_TYPES.get(schema.get('type', ''), 'see below')} {bounds}".strip()
-
-
-def _plain(default: Any) -> str:
-    if default is PydanticUndefined:
-        return "required"
-    if not isinstance(default, BaseModel):
-        return f"`{json.dumps(default, ensure_ascii=False)}`"
-    changed = {name: getattr(default, name) for name in default.model_fields_set}
-    return f"{type(default).__name__.lower()}" + "".join(f", `{name}: {value}`" for name, value in changed.items())
 
 
 def main() -> None:

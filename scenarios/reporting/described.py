@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
 from seedbus.discovery import KINDS, Variants
-from seedbus.scenarios.reporting.reference import paths_in_scenarios, rows_of
+from seedbus.scenarios.reporting.fields import paths_in_scenarios, rows_of
 from seedbus.scenarios.reporting.terminal import console, say, shown
 from seedbus.scenarios.schema.loading import library
 from seedbus.scenarios.schema.yaml_text import dump, parse

@@ -51,7 +51,7 @@ def listed(context: typer.Context, incomplete: str) -> list[str]:
 
 def settings(incomplete: str) -> list[str]:
     """Complete the field of `--set FIELD=VALUE` by one level: to `algorithm.`, then to `algorithm.momentum=`."""
-    from seedbus.scenarios.reporting.reference import paths_in_scenarios
+    from seedbus.scenarios.reporting.fields import paths_in_scenarios
 
     levels = incomplete.count(".") + 1
     found: dict[str, None] = {}

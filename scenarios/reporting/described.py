@@ -25,7 +25,7 @@ PAGES = {
     "fault": "faults",
     "law": "directions",
     "method": "dense",
-    "partition": "algorithms",
+    "partition": "partitions",
     "rule": "algorithms",
     "selection policy": "participation",
     "task": "tasks",

@@ -184,7 +184,7 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
             if not quiet:
                 for name, values in limit.admitted(event, facts):
                     details = ", ".join(f"{key} {value}" for key, value in values.items())
-                    say(f"{name}: {details}" if details else name, to_stderr=True)
+                    say(str(values.get("what") or (f"{name}: {details}" if details else name)), to_stderr=True)
             elif event == "no-mean":  # it is of the run, and only the process that evaluates finds it out
                 say(f"seedbus: note: {facts['what']}", to_stderr=True)
 

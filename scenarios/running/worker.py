@@ -13,6 +13,7 @@ from pathlib import Path
 
 import zmq
 
+from seedbus.agents.catch_up.caught_up import TellsCaughtUp
 from seedbus.agents.client.worker import Followers
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
@@ -27,7 +28,6 @@ from seedbus.models.own_code.metric_settings import OwnMetrics
 from seedbus.models.partitions.own import Own
 from seedbus.scenarios.consent.terms import Accepted
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.running.caught_up import TellsCaughtUp
 from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
 from seedbus.scenarios.running.limits import Limits, farewell_code, limit_memory, read_scenario
 from seedbus.scenarios.running.memory_hints import memory_hints

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from seedbus.agents.client.worker import Followers
+from seedbus.agents.catch_up.client import Replicas
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, decode
 from seedbus.bus.text import counted
 from seedbus.pieces import Frame
 
 _CATCHES_UP = frozenset({Kind.PLAN, Kind.MEASURE, Kind.SNAPSHOT})
+
+
+class Followers(Protocol):
+    """What is asked of a process's followers (`agents/client/worker.py`)."""
+
+    host: Any
+    longest: int
+
+    def join(self, host: int, nonce: bytes = b"") -> list[Frame]: ...
+
+    def welcome(self, frame: Frame) -> None: ...
+
+    def handle_all(self, frames: Sequence[Frame]) -> Iterator[list[Frame]]: ...
 
 
 class TellsCaughtUp:
@@ -68,8 +81,9 @@ class TellsCaughtUp:
             yield answers
 
     @property
-    def _replicas(self) -> Any:
-        return self._followers.host.replicas
+    def _replicas(self) -> Replicas:
+        replicas: Replicas = self._followers.host.replicas
+        return replicas
 
     def _read(self, frame: Frame) -> Envelope | None:
         """Return a message that brings a client nearer to the newest version; None of all others."""

@@ -397,7 +397,9 @@ class Arena:
 
     def joined(self, since: float = 0.0) -> list[float]:
         """Return the times at which processes with clients joined."""
-        joined = [line for line in self._lines() if line.get("event") == "joined" and line["clients"] != "no clients"]
+        joined = [
+            line for line in self._lines() if line.get("event") == "joined" and line["clients"] != "the evaluator"
+        ]
         return [at for line in joined if (at := _time(line)) >= since]
 
     def _sample(self) -> None:

@@ -31,7 +31,7 @@ AnyFrame = Any
 Answered = Callable[[list[AnyFrame]], None]
 _Accepted = TypeVar("_Accepted")
 MAX_SPANS = 64  # maximum spans of clients in a request or an offer: a process may request again what it was offered
-NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator
+NO_CLIENTS = 2**32 - 1  # the count in the request of a process that hosts only the evaluator, or only looks
 MOST_CLIENTS = 2**24  # maximum number of clients in a run
 Client = Annotated[int, Meta(ge=0, lt=MOST_CLIENTS)]
 
@@ -51,6 +51,11 @@ class HostRequest:
     count: int = 0
     evaluates: bool = True
     known_as: frozenset[str] = frozenset()
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether it asks to host nobody, and so wants to know the scenario alone."""
+        return not self.spans and self.count == NO_CLIENTS and not self.evaluates
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,13 @@ def misfit(request: HostRequest, offer: Offer, most_clients: int) -> str | None:
 def count_of(spans: Sequence[Span]) -> int:
     """Return the number of clients in spans."""
     return sum(last - first + 1 for first, last in spans)
+
+
+def hosted(spans: Sequence[Span], *, evaluates: bool) -> str:
+    """Return who is hosted by a process, such as "client 1", "clients 0…4, 9 and the evaluator" or "the evaluator"."""
+    numbers = ", ".join(f"{first}…{last}" if last > first else f"{first}" for first, last in spans)
+    clients = [f"{'client' if count_of(spans) == 1 else 'clients'} {numbers}"] if numbers else []
+    return " and ".join([*clients, *(["the evaluator"] if evaluates else [])])
 
 
 class Follower(Protocol):

@@ -3,6 +3,8 @@
     request ─► offer (clients that no process hosts) ─► JOIN (proof) ─► WELCOME (versions, and the log up to them)
                                                                       └► REFUSE
 
+A process that only wants to know the scenario asks for nobody, gets an offer of nobody, and leaves.
+
 An offer reserves nothing: the first process that joins with a proof gets the clients. So a peer that takes offers and
 never joins keeps nobody out. Clients without an earlier offer are offered first. Only trusted processes are offered the
 evaluator, and only they determine the run's x₀: until it is known, other processes wait.
@@ -30,7 +32,7 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import LOWEST_ADDRESS
 from seedbus.bus.spans import Span, SpanSet, clients_in, merged
 from seedbus.bus.text import counted
-from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses, count_of
+from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, OPERATOR, Rights, addresses, count_of, hosted
 from seedbus.pieces import Frame
 
 NONCE_BYTES = 16
@@ -120,7 +122,7 @@ class Registration:
             return spans
         host = next((number for number in range(HOST, LOWEST_ADDRESS, -1) if number not in self._workers), None)
         evaluates = request.evaluates and rights.evaluates and self._is_evaluator_unoffered
-        if host is None or not (spans or evaluates):
+        if host is None or not (spans or evaluates or request.only_looks):
             is_unasked = rights.evaluates and not request.evaluates and self._is_evaluator_unoffered
             advice = "; the evaluator has none yet, and this key may host it: add --evaluator" if is_unasked else ""
             why = "are kept for processes that were cut off" if self._free else "have their processes"
@@ -158,7 +160,7 @@ class Registration:
         if envelope.kind is not Kind.JOIN or envelope.client != host:
             raise BadPayload(f"a {envelope.kind.name} of {envelope.client}, where the JOIN of {host} belongs")
         join = messages.Join.unpack(envelope)
-        if not join.spans and worker.offer.spans:
+        if not join.spans and (worker.offer.spans or not worker.offer.evaluates):
             raise BadPayload("it joins for nobody")
         # checked before any step whose cost grows with the number of clients
         self._coordinator.joining.check(join, worker.offer.nonce)
@@ -206,6 +208,10 @@ class Registration:
             kept_s: for how long its clients are kept for it.
         """
         worker = self._workers.pop(host)
+        if not worker.addresses:
+            self._observer.noted("looked", peer=why.partition(": ")[0])
+            return
+        why += "" if worker.is_member else ", before it had joined"
         spans = _spans_of(sorted(worker.joined))
         self._kept.append(_Kept(SpanSet(spans), worker.known_as, wall_seconds() + kept_s))
         for span in spans:
@@ -216,7 +222,7 @@ class Registration:
         if worker.is_member:
             self._is_evaluator_free = self._is_evaluator_free or worker.offer.evaluates
             self.missing.update(worker.addresses)
-        clients = _named_spans(worker.offer.spans)
+        clients = hosted(worker.offer.spans, evaluates=worker.offer.evaluates)
         self._observer.noted("gone", host=host, clients=clients, why=why, missing=self._missing_clients)
         if not self._bus.clock.is_virtual:
             self._bus.send_all(self._coordinator.left(worker.joined))
@@ -367,7 +373,7 @@ class Registration:
         welcome = messages.welcome(
             self._coordinator.algorithm, worker.offer.host, self._coordinator.version, versions, log, packed_notes
         )
-        clients = _named_spans(worker.offer.spans)
+        clients = hosted(worker.offer.spans, evaluates=worker.offer.evaluates)
         lacks = {"lacks_evaluator": True} if EVALUATOR in self.missing else {}
         self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients, **lacks)
         return self._bus.record(welcome)
@@ -392,9 +398,3 @@ def _permitted(spans: SpanSet, rights: Rights) -> SpanSet:
 
 def _spans_of(clients: Iterable[int]) -> tuple[Span, ...]:
     return tuple((span.first, span.last) for span in messages.spans([(client, 0) for client in clients]))
-
-
-def _named_spans(spans: Iterable[Span]) -> str:
-    """The spans in words, such as "clients 1…5, 9"."""
-    text = ", ".join(f"{first}…{last}" if last > first else f"{first}" for first, last in spans)
-    return f"clients {text}" if text else "no clients"

@@ -36,22 +36,27 @@ class OwnerLimits:
         hours: when it takes part, as `22-6`: from ten in the evening until six in the morning, local time; "": always.
         bytes_a_day: how much it sends and receives on the wire in a day of local time, as `20MB`; "": any amount.
         command: while it ends with status 0; "": there is none.
-        folder: where the bytes of a day are kept, for a process that is started again; None: nowhere.
+        file: where the bytes of a day are kept, for a process that is started again; None: nowhere.
 
     Raises:
         ScenarioError: one of these cannot be read.
     """
 
-    def __init__(self, hours: str = "", bytes_a_day: str = "", command: str = "", folder: Path | None = None) -> None:
+    def __init__(self, hours: str = "", bytes_a_day: str = "", command: str = "", file: Path | None = None) -> None:
         self._hours = _hours(hours)
         self._most = _bytes(bytes_a_day)
         self._command = _Command(_words(command)) if command else None
-        self._file = None if folder is None or self._most is None else folder / TODAY
+        self._file = None if self._most is None else file
         self._day, self._bytes_today = (0, 0), 0
         self._counted = 0  # of the bytes of this process
         self._next_s = 0.0  # when the file is written next
         if self._file is not None:
             self._day, self._bytes_today = _kept(self._file)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the bytes of a day are lost with this process."""
+        return self._most is not None and self._file is None
 
     @property
     def are_any(self) -> bool:
@@ -140,6 +145,13 @@ class _Command:
                 os.killpg(self._running.pid, signal.SIGKILL)
             self._running.wait()
             self._running = None
+
+
+def file_of_today(folder: Path | None, key: Path | None) -> Path | None:
+    """Return where a process keeps the bytes of its day: in its folder, else beside its key, if that can be written."""
+    if folder is not None:
+        return folder / TODAY
+    return key.with_name(f"{key.stem}-{TODAY}") if key is not None and os.access(key.parent, os.W_OK) else None
 
 
 def _kept(file: Path) -> tuple[tuple[int, int], int]:

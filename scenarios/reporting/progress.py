@@ -29,6 +29,7 @@ from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.reporting.axes import byte_unit
+from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.remaining_time import Outlook, duration, expected_rounds
 from seedbus.scenarios.reporting.terminal import console, shown
@@ -41,6 +42,7 @@ PROCESSES = {
     "compiling": "compiling {what}, which takes a minute the first time on a machine",
     "listening": "listening at {endpoint}; {who}",
     "joined": "a process has joined with {clients}; {missing} still missing",
+    "looked": "somebody at {peer} has looked at the scenario, and joined nothing",
     "gone": "the process with {clients} is gone ({why})",
     "omitted": "{count:,} more like this ({of})",
     "worker": "worker {number} ended ({ended}); another takes its place",
@@ -77,7 +79,10 @@ class Messages:
         for name, values in self._limit.admitted(event, facts):
             if name in self._sentences:
                 lacks = ", and the evaluator" if values.get("lacks_evaluator") else ""
-                yield shown(self._sentences[name].format_map(values) + lacks)
+                told = dict(values)
+                if "missing" in told:
+                    told["missing"] = counted(told["missing"], "client")
+                yield shown(self._sentences[name].format_map(told) + lacks)
 
     def of_refusal(self, refusal: Refusal) -> Iterator[str]:
         self._refusals += 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from seedbus.bus.clock import wall_seconds
 
-SERVER_BURSTS = {"joined": 1000, "gone": 20, "refused": 20}
+SERVER_BURSTS = {"joined": 1000, "gone": 20, "looked": 20, "refused": 20}
 """Bursts for a server's log. A process that joins has shown that it computes the run's bits, hence the high limit."""
 CLIENT_BURST = 100
 """Burst of each kind for a client's log: a server can disconnect it, or send it invalid messages, at any rate."""

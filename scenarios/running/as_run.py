@@ -61,9 +61,8 @@ class OtherRun:
         """
         if prepared.problem is not None:
             check_build(self.folder, self.facts, build_of(prepared.scenario, prepared.problem))
-        return replace(
-            prepared, decisions=self.decisions, files=prepared.files | {REHEARSES: self.facts.get("run", "a run")}
-        )
+        files = prepared.files | {REHEARSES: self.facts.get("run", "a run")}
+        return replace(prepared, plays=self.decisions.played, files=files)
 
     def compare(self, folder: Path, journal: Journal) -> None:
         """Raise `Differs` if a rehearsal is not as the run; folder: the rehearsal's."""

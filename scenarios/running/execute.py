@@ -54,9 +54,7 @@ def execute(
         return ended
     keeps_state = scenario.algorithm.facts.remembers
     on_row = run.recorder.messages(Words(scenario.faults)) if logs_messages else None
-    spec = replace(_spec(prepared), memory=memory if keeps_state else None, on_row=on_row)
-    if prepared.decisions is not None:
-        spec = prepared.decisions.played(spec)
+    spec = prepared.plays(replace(_spec(prepared), memory=memory if keeps_state else None, on_row=on_row))
     for feature in scenario.features:
         if not feature.has_server and problem is not None:
             outcome: Outcome = feature.run(spec, problem, run.journal, run.recorder, run.stop, placed_beside(problem))

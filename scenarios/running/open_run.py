@@ -54,7 +54,7 @@ def _journal(folder: Path, prepared: Prepared, resume: bool) -> Journal:
     placement = prepared.placement
     scenario, problem = prepared.scenario, prepared.problem
     build = {"seedbus": version("seedbus")} if problem is None else build_of(scenario, problem)
-    build |= {REHEARSES: "nothing"} if prepared.decisions is None else {}  # which a rehearsal's journal says otherwise
+    build |= {} if REHEARSES in prepared.files else {REHEARSES: "nothing"}
     device, other_device = device_text(placement.used_devices), placement.other_device
     return journal_in(
         folder, scenario, prepared.files, resume=resume, build=build, device=device, other_device=other_device

@@ -15,7 +15,7 @@ from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.measuring.client import OwnParts
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
-from seedbus.agents.server.played import Decisions
+from seedbus.agents.server.run_spec import RunSpec
 from seedbus.algorithms.contract import Shapes
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
@@ -53,7 +53,7 @@ class Prepared:
         problem: the task with its data; None if only the worker processes need it.
         files: digests of the files that the scenario names.
         client_names: the names of clients 0, 1, …; none if they have no names, or this process has not their data.
-        decisions: those of the run that this is a rehearsal of; None: it is none.
+        plays: makes its spec that of a rehearsal of another run; returns it as it is if this is none.
     """
 
     scenario: Scenario
@@ -61,7 +61,7 @@ class Prepared:
     problem: Problem | None
     files: dict[str, str]
     client_names: Sequence[str] = ()
-    decisions: Decisions | None = None
+    plays: Callable[[RunSpec], RunSpec] = lambda spec: spec
 
 
 def prepare(scenario: Scenario, placement: Placement, note: Note, problem: Problem | None = None) -> Prepared:

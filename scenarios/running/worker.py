@@ -13,12 +13,14 @@ from pathlib import Path
 
 import zmq
 
+from seedbus.agents.catch_up.caught_up import TellsCaughtUp
+from seedbus.agents.client.worker import Followers
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.observer import NullObserver
 from seedbus.algorithms.directions import set_threads
-from seedbus.bus import Offer, Recruit
+from seedbus.bus import HostRequest, Offer, Recruit
 from seedbus.bus.spans import Span, spans_in
-from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, count_of
+from seedbus.bus.transport import MAX_SPANS, MOST_CLIENTS, NO_CLIENTS, Follower, hosted
 from seedbus.bus.zeromq import Joining, follow
 from seedbus.bus.zeromq.keys import Identity
 from seedbus.models.device import HOST, on_device
@@ -95,6 +97,8 @@ def serve(
         except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
             expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
             raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
+    if joining.request.only_looks:
+        raise ScenarioError("--clients none", ["this process would host nobody; expected --evaluator beside it"])
     if limits is not None:
         joining = replace(joining, most_clients=limits.max_clients)
     set_threads(threads)
@@ -111,7 +115,9 @@ def serve(
         else:
             recruits.clear()
             follower = first_follower(offer)
-        note("hosting", clients=count_of(offer.spans), evaluates=offer.evaluates)
+        note("hosting", what=f"hosting {hosted(offer.spans, evaluates=offer.evaluates)}")
+        if limits is not None and isinstance(follower, Followers):  # a process that the server started has no user
+            return TellsCaughtUp(follower, note)
         return follower
 
     def first_follower(offer: Offer) -> Follower:
@@ -183,7 +189,7 @@ def offered(joining: Joining, limits: Limits) -> Scenario:
         return "stopped" if isinstance(error, _Looked) else farewell_code(error)
 
     try:
-        follow(replace(joining, most_clients=limits.max_clients), look, code_of=code_of)
+        follow(replace(joining, request=HostRequest(count=NO_CLIENTS, evaluates=False)), look, code_of=code_of)
     except _Looked as looked:
         return looked.scenario
     raise ScenarioError(joining.endpoint, ["its run is over"])

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seedbus.cli.keys import identity
+from seedbus.cli.keys import identity, secret_key
 from seedbus.cli.options import Devices, Own, Patience, Plugins, Quiet
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.reporting.terminal import say
@@ -101,7 +101,8 @@ class Consent:
         typer.Option(
             metavar="BYTES",
             help="What this process may send and receive in a day, like 20MB (100 kB at least); heartbeats take 1.3 "
-            "MB, or 3.8 MB with keys; with --out, those before it count too; default: any.",
+            "MB, or 3.8 MB with keys; those of today before it count too, which are kept in --out, or beside --key; "
+            "default: any.",
         ),
     ] = ""
     while_: Annotated[
@@ -170,7 +171,7 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
         from seedbus.bus import HostRequest
         from seedbus.bus.zeromq import Joining
         from seedbus.models.device import devices_of
-        from seedbus.scenarios.consent.owner_limits import OwnerLimits
+        from seedbus.scenarios.consent.owner_limits import OwnerLimits, file_of_today
         from seedbus.scenarios.reporting.rate_limit import CLIENT_BURST, RateLimit
         from seedbus.scenarios.running.limits import folders_of
         from seedbus.scenarios.running.seed_secret import VARIABLE as SEED_SECRET
@@ -184,7 +185,7 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
             if not quiet:
                 for name, values in limit.admitted(event, facts):
                     details = ", ".join(f"{key} {value}" for key, value in values.items())
-                    say(f"{name}: {details}" if details else name, to_stderr=True)
+                    say(str(values.get("what") or (f"{name}: {details}" if details else name)), to_stderr=True)
             elif event == "no-mean":  # it is of the run, and only the process that evaluates finds it out
                 say(f"seedbus: note: {facts['what']}", to_stderr=True)
 
@@ -202,7 +203,10 @@ def client(host: HostOptions, consent: Consent, allowed: Allowed, plugin: Plugin
             return
         if not host.parent_pipe:
             os.nice(max(0, host.nice - os.nice(0)))  # threads that begin later have it too
-        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_, host.out)) as owner:
+        today = file_of_today(host.out, secret_key(host.key) if host.server_key else None)
+        with closing(OwnerLimits(consent.hours, consent.bytes_a_day, consent.while_, today)) as owner:
+            if owner.forgets:
+                note("the bytes of this day are lost with this process", keep="them by --out FOLDER")
             serve(
                 replace(joining, why_away=owner.why_away if owner.are_any else None),
                 memory=host.out,

@@ -151,13 +151,19 @@ def identity(server_key: str, key: Path | None) -> Identity | None:
         BadKey: a key cannot be read.
         ScenarioError: a secret key is given without the server's key.
     """
-    from seedbus.bus.zeromq.keys import SECRET, Identity, KeyPair, public_key
+    from seedbus.bus.zeromq.keys import Identity, KeyPair, public_key
 
     if not server_key:
         if key is not None:
             raise ScenarioError(f"--key {key}", ["whom to show it to is not known; expected --server-key too"])
         return None
-    path = key if key is not None else keys_folder(None) / f"{CLIENT_KEY}{SECRET}"
     pinned = public_key(server_key)
     file = "" if pinned.decode() == server_key else str(Path(server_key).absolute())
-    return Identity(KeyPair.load(path), pinned, file)
+    return Identity(KeyPair.load(secret_key(key)), pinned, file)
+
+
+def secret_key(key: Path | None) -> Path:
+    """Return the file of a client's secret key; None: the one that `seedbus keys new` makes where nothing is named."""
+    from seedbus.bus.zeromq.keys import SECRET
+
+    return key if key is not None else keys_folder(None) / f"{CLIENT_KEY}{SECRET}"

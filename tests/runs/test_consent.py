@@ -12,6 +12,7 @@ from clusters import ServerThread
 from commands import Command, CommandResult
 from fake_server import Answer, FakeServer, offering
 from owners import own_scenario
+from processes import wait_for
 from worlds import go, scenario
 
 from seedbus.bus.zeromq import packet as packet
@@ -134,6 +135,7 @@ def test_what_is_accepted_passes_whatever_it_is_called_and_wherever_it_comes_fro
     with ServerThread(what, tmp_path / "a run") as server:
         said = seedbus("client", "--connect", server.watcher.endpoint, "--show", "--accept", "terms.yaml")
         assert said.code == 0 and len(said.out.splitlines()) == 10, said.err
+        wait_for(lambda: [event for event, _ in server.watcher.events] == ["listening", "looked"])
         joined = ("client", "--evaluator", "--accept", "terms.yaml", "--connect", server.watcher.endpoint)
         assert seedbus(*joined).code == 0
         first = server.results()
@@ -281,3 +283,10 @@ def test_a_server_that_is_restarted_with_other_terms_is_refused_too(seedbus: Com
     assert said.code == 9 and "task.dimension is 301, accepted is 300" in said.err, said.err
     types = [each.type for each in server.received]
     assert types.count(Type.HELLO) == 2 and types.count(Type.POST) == 1 and server.farewells[-1:] == [b"limits"]
+
+
+def test_a_process_that_would_host_nobody_is_told_before_it_asks_a_server(seedbus: Command) -> None:
+    with FakeServer(offering(offers())) as server:
+        said = seedbus("client", "--connect", server.endpoint, "--clients", "none")
+    assert (said.code, server.received) == (2, []), said.err
+    assert said.err == "seedbus: --clients none: this process would host nobody; expected --evaluator beside it\n"

@@ -19,6 +19,7 @@ from tcp_proxy import CountingProxy
 from worlds import DECOMFL, HISO, go, holds, outcome, scenario
 
 from seedbus.bus import HostRequest
+from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.worker import link
 from seedbus.scenarios.consent import owner_limits
 from seedbus.scenarios.consent.owner_limits import OwnerLimits
@@ -244,16 +245,35 @@ def test_limits_that_cannot_be_read_are_refused(given: dict[str, Any], sentence:
 
 
 def test_bytes_of_a_day_are_kept_for_a_process_that_is_started_again(calendar: SimpleNamespace, tmp_path: Path) -> None:
-    first = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    first = OwnerLimits(bytes_a_day="100kB", file=tmp_path / owner_limits.TODAY)
     assert [first.why_away(wire_bytes) for wire_bytes in (0, 60_000)] == ["", ""]
     first.close()
-    second = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    second = OwnerLimits(bytes_a_day="100kB", file=tmp_path / owner_limits.TODAY)
     assert second.why_away(30_000) == "" and second.why_away(40_000) == "--bytes-a-day: 100,000 bytes today"
     second.close()
     calendar.tm_yday = 2
-    third = OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+    third = OwnerLimits(bytes_a_day="100kB", file=tmp_path / owner_limits.TODAY)
     assert third.why_away(99_000) == "" and third.why_away(198_000) == ""
     third.close()
     (tmp_path / owner_limits.TODAY).write_text('{"day": 3}')
     with pytest.raises(ScenarioError, match=rf"--bytes-a-day, .*{owner_limits.TODAY}: the bytes of a day cannot be"):
-        OwnerLimits(bytes_a_day="100kB", folder=tmp_path)
+        OwnerLimits(bytes_a_day="100kB", file=tmp_path / owner_limits.TODAY)
+
+
+def test_without_a_folder_the_bytes_of_a_day_are_kept_beside_the_key(seedbus: Command, tmp_path: Path) -> None:
+    key = tmp_path / "keys" / "ward-1.secret"
+    beside = tmp_path / "keys" / f"ward-1-{owner_limits.TODAY}"
+    key.parent.mkdir()
+    assert owner_limits.file_of_today(None, key) == beside
+    assert owner_limits.file_of_today(tmp_path, key) == tmp_path / owner_limits.TODAY
+    assert owner_limits.file_of_today(None, None) is None
+    assert owner_limits.file_of_today(None, tmp_path / "nowhere" / "ward-1.secret") is None
+    beside.write_text('{"day": 3}')
+    pair = KeyPair.new()
+    pair.save(key.parent, "ward-1")
+    keys = ("--server-key", KeyPair.new().public.decode(), "--key", key)
+    command = ("client", "--connect", "tcp://127.0.0.1:9", "--patience", 1, "--bytes-a-day", "1MB")
+    said = seedbus(*command, *keys)
+    assert (said.code, str(beside) in said.err) == (2, True), said.err
+    told = "the bytes of this day are lost with this process: keep them by --out FOLDER"
+    assert told not in said.err and told in seedbus(*command).err.splitlines()

@@ -82,12 +82,19 @@ class FakeServer(threading.Thread):
 
 
 def offering(scenario: bytes | dict[str, Any] = b"{}", **changes: Any) -> Answer:
-    """Return the answers of a server that makes an offer: a valid one but for the changes."""
+    """Return the answers of a server that makes an offer: a valid one but for the changes; of nobody for a look."""
     content = scenario if isinstance(scenario, bytes) else json.dumps(OFFERED | scenario).encode()
     fields: dict[str, Any] = {"run": RUN, "host": HOST, "spans": column(0, 0), "evaluates": 0, "heartbeat": 2000}
     fields |= {"nonce": bytes(16), "scenario": content}
-    offer = msgpack.packb(list((fields | changes).values()))
-    return lambda incoming: [packet.packet(Type.OFFER, SESSION, offer)] if incoming.type is Type.HELLO else []
+
+    def answer(incoming: Packet) -> list[bytes]:
+        if incoming.type is not Type.HELLO:
+            return []
+        _, request = packet.read_hello(incoming.content)
+        asked = {"spans": b""} if request.only_looks else {}
+        return [packet.packet(Type.OFFER, SESSION, msgpack.packb(list((fields | asked | changes).values())))]
+
+    return answer
 
 
 def declining(reason: str, detail: str) -> Answer:

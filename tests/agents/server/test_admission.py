@@ -223,4 +223,4 @@ def test_a_process_is_reported_with_its_clients_in_words() -> None:
     harness = RegistrationHarness()
     for request in (HostRequest(((1, 1), (3, 5)), evaluates=False), HostRequest(count=NO_CLIENTS)):
         harness.register(request)
-    assert [facts["clients"] for _, facts in harness.observer.events] == ["clients 1, 3…5", "no clients"]
+    assert [facts["clients"] for _, facts in harness.observer.events] == ["clients 1, 3…5", "the evaluator"]

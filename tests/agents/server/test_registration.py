@@ -142,7 +142,7 @@ def test_a_key_for_the_evaluator_alone_hosts_no_clients_and_is_told_how_to_ask()
     harness.register(HostRequest(evaluates=False), rights=Rights(evaluates=True))
     harness.register(HostRequest(), rights=evaluator)
     events = [(facts["clients"], facts["missing"], "lacks_evaluator" in facts) for _, facts in harness.observer.events]
-    assert events == [("clients 0…5", 0, True), ("no clients", 0, False)]
+    assert events == [("clients 0…5", 0, True), ("the evaluator", 0, False)]
 
 
 @given(st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(1, clients))))
@@ -381,3 +381,28 @@ def test_clients_of_an_unused_offer_are_offered_first_again() -> None:
         "nobody else's, and none that has joined"
     )
     assert second.spans == ((2, 3),)
+
+
+def test_a_look_takes_nothing_is_told_as_one_and_is_possible_where_all_clients_have_processes() -> None:
+    harness, looks = RegistrationHarness(clients=4, processes=2), HostRequest(count=NO_CLIENTS, evaluates=False)
+    first = harness.offer(looks, STRANGER)
+    assert (first.spans, first.evaluates, first.scenario) == ((), False, b"the scenario")
+    assert not harness.registration.could_go_on and harness.registration.hosts == []
+    (refused,), is_member = harness.join(first.host)
+    assert (refused.kind, is_member) == (Kind.REFUSE, False)
+    assert [harness.register(HostRequest()).spans for _ in range(2)] == [((0, 1),), ((2, 3),)]
+    second, missing = harness.offer(looks, STRANGER), set(harness.registration.missing)
+    for offer in (first, second):
+        harness.registration.gone(offer.host, "127.0.0.1:5: it gave up: stopped")
+    assert harness.registration.missing == missing == set()
+    assert harness.observer.events[-2:] == [("looked", {"peer": "127.0.0.1:5"})] * 2
+    assert "gone" not in [event for event, _ in harness.observer.events]
+
+
+def test_who_was_offered_clients_and_left_without_them_is_told_so() -> None:
+    harness = RegistrationHarness(clients=4, processes=2)
+    for offer in (harness.offer(HostRequest()), harness.register(HostRequest())):
+        harness.registration.gone(offer.host, "127.0.0.1:5: its connection ended")
+    (_, first), (_, second) = [each for each in harness.observer.events if each[0] == "gone"]
+    assert first["why"] == "127.0.0.1:5: its connection ended, before it had joined"
+    assert second["why"] == "127.0.0.1:5: its connection ended"

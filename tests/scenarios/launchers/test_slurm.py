@@ -93,7 +93,7 @@ def test_a_run_whose_job_is_preempted_ends_in_the_same_bits(tmp_path: Path, monk
         "submitit unpickles results: their folder cannot be foreseen"
     )
     logs = [path.read_text() for path in (tmp_path / "run" / FOLDER).glob("jobs-*/*.err")]
-    assert len(logs) == 2 and all(log.count("hosting: clients 4") == 2 for log in logs)
+    assert len(logs) == 2 and all(log.count("hosting clients ") == 2 for log in logs)
     assert modes == {0o600} and stat.S_IMODE((tmp_path / "run" / FOLDER).stat().st_mode) == 0o700
     assert not [path for path in (tmp_path / "run" / FOLDER).iterdir() if path.is_file()], "their files are gone"
 

@@ -103,9 +103,10 @@ def test_whoever_starts_processes_is_told_that_the_evaluator_is_missing() -> Non
     shown = io.StringIO()
     watcher = Lines(scenario(), Console(file=shown, width=200))
     watcher.noted("joined", host=-3, clients="clients 0…3", missing=0, lacks_evaluator=True)
-    watcher.noted("joined", host=-4, clients="no clients", missing=0)
+    watcher.noted("joined", host=-4, clients="the evaluator", missing=0)
     first, second = shown.getvalue().splitlines()
-    assert first.endswith("; 0 still missing, and the evaluator") and second.endswith("; 0 still missing")
+    assert first.endswith("; 0 clients still missing, and the evaluator")
+    assert second.endswith("with the evaluator; 0 clients still missing")
 
 
 def test_a_client_that_is_always_refused_has_a_few_lines_and_then_a_count(tmp_path: Path) -> None:

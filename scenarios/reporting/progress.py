@@ -28,8 +28,8 @@ from seedbus.agents.refusals import Refusal
 from seedbus.agents.round_record import ClosedRound
 from seedbus.agents.server.stopping import rounds_done
 from seedbus.bus.clock import wall_seconds
-from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.bus.text import counted
+from seedbus.scenarios.reporting.axes import byte_unit
 from seedbus.scenarios.reporting.rate_limit import SERVER_BURSTS, RateLimit
 from seedbus.scenarios.reporting.remaining_time import Outlook, duration, expected_rounds
 from seedbus.scenarios.reporting.terminal import console, shown

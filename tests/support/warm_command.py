@@ -38,14 +38,18 @@ from seedbus.studies.study import pool
 
 PROGRAM = """#!{python} -ISB
 import json, os, signal, socket, sys
+passed_on = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until it is known to whom
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({socket!r})
     facts = [sys.argv[1:], os.getcwd(), dict(os.environ)]
     socket.send_fds(server, [json.dumps(facts).encode() + b"\\n"], [0, 1, 2])
-    command = int(server.recv(16) or sys.exit(70))
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    answers = server.makefile()
+    command = int(answers.readline() or sys.exit(70))
+    for number in passed_on:
         signal.signal(number, lambda number, frame: os.kill(command, number))
-    code = int(server.recv(16) or 70)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+    code = int(answers.readline() or 70)
 if code < 0:
     signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
     os.kill(os.getpid(), -code)
@@ -179,21 +183,21 @@ def _serve(path: str) -> None:
             server.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             facts, streams = _received(connection)
+            asked_by, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            link = Path(path).with_name(str(asked_by))
             if not (command := os.fork()):
                 connection.close()
                 os.setsid()
+                link.symlink_to(str(os.getpid()))  # at once, unlike a file that is written
                 _run(facts, streams)
-            program, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            link = Path(path).with_name(str(program))
-            link.symlink_to(str(command))  # at once, unlike a file that is written
-            connection.sendall(str(command).encode())
+            connection.sendall(b"%d\n" % command)
             asking = connection.fileno()
             if asking in select.select([asking, os.pidfd_open(command)], [], [])[0]:
                 os.kill(command, signal.SIGKILL)  # the program is gone: it says nothing more before it has an answer
             code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-            link.unlink()
+            link.unlink(missing_ok=True)
             with suppress(OSError):
-                connection.sendall(str(code).encode())
+                connection.sendall(b"%d\n" % code)
             os._exit(0)
 
 

@@ -168,7 +168,7 @@ def _serve(path: str) -> None:
     _prepare()
     program = str(Path(path).with_name("seedbus"))
     local.COMMAND[:] = [program, "client", "--parent-pipe"]  # a command's workers are forks, too
-    pool.sys = SimpleNamespace(executable=program)  # type: ignore[assignment]
+    vars(pool)["sys"] = SimpleNamespace(executable=program)  # and those of its studies
     gc.freeze()  # else a collection in each process would copy all pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as server:

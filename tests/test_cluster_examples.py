@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from commands import Command
-from processes import wait_for
+from processes import logged, wait_for
 from worlds import lossy
 
 from seedbus.scenarios.errors import Exit
@@ -150,8 +150,8 @@ def test_a_job_that_is_stopped_asks_to_be_queued_again_and_then_goes_on(tmp_path
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, env=os.environ | variables, **pipes)
 
-    first, log = job(), tmp_path / "run" / "log.jsonl"
-    wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)
+    first = job()
+    wait_for(lambda: logged(tmp_path / "run") > 50)
     first.send_signal(signal.SIGTERM)
     _, said = first.communicate()
     assert first.returncode == 143 and "every closed round is kept" in said, said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ import pytest
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown
 from documents import follow
-from processes import is_alive, wait_for
-from warm_command import warm
+from processes import is_alive, kill, wait_for
+from warm_command import command_of, warm
 
 import seedbus
 from seedbus import plugin
@@ -177,6 +178,31 @@ def test_a_command_that_starts_fast_ends_with_the_program_that_asked_for_it() ->
         number = int(process.stdout.readline())
         process.kill()
     wait_for(lambda: not is_alive(number))
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_starts_fast_hears_signals_and_may_go_on(number: signal.Signals) -> None:
+    code = f"""if True:
+        import signal, time
+        signal.signal({int(number)}, lambda *_: exit(5))
+        print(flush=True)
+        time.sleep(100)
+    """
+    with fast(code) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait() == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_program_that_starts_fast_ends_as_its_command_by_a_signal(number: signal.Signals) -> None:
+    with fast("import os, time; print(os.getpid(), flush=True); time.sleep(100)") as process:
+        assert process.stdout is not None
+        own = int(process.stdout.readline())
+        assert command_of(process.pid) == own and os.getsid(own) == own
+        kill(process.pid, number)
+        assert process.wait() == -number and not is_alive(own)
+    assert command_of(process.pid) == process.pid, "its number may be another process's now"
 
 
 def test_the_processes_that_a_page_leaves_behind_are_ended(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_a_scenario_that_takes_more_memory_than_its_estimate_ends_in_a_sentence(
     """A quadratic of 2 · 10⁸ coordinates: the estimate is 0.8 GB, and it uses several such vectors."""
     scenario = {"task": {"name": "quadratic", "dimension": 200_000_000}}
     with FakeServer(offering(scenario)) as server:
-        process = seedbus("client", "--connect", server.endpoint, "--max-memory", "1GiB")
+        process = seedbus("client", "--connect", server.endpoint, "--max-memory", "1GiB", cold=True)
         peak = 0
         while process.poll() is None:
             status = Path(f"/proc/{process.pid}/status").read_text()

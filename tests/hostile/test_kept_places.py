@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hostile_peers import HOST
 from hub_peers import Member, OneClientRegistration, hub_at
-from processes import seedbus, wait_for
+from processes import logged, seedbus, wait_for
 from tcp_proxy import CountingProxy
 from worlds import HISO, lossy
 
@@ -69,18 +70,13 @@ def test_a_worker_that_was_cut_off_gets_its_clients_again_though_another_host_as
     (tmp_path / "what.yaml").write_text(dump(scenario.resolved()))
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    log = tmp_path / "run" / "log.jsonl"
-
-    def count(event: str) -> int:
-        lines = log.read_text().splitlines(keepends=True)
-        return sum(line.endswith("\n") and json.loads(line).get("event") == event for line in lines)
-
+    count = partial(logged, tmp_path / "run")
     begun = []
     with CountingProxy(port) as proxy:
         try:
             options = ("--bind", f"tcp://{HOST}:{port}", "--workers", 2, "--patience", 60)
             begun.append(seedbus("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run", "-q"))
-            wait_for(log.exists)
+            wait_for((tmp_path / "run" / "log.jsonl").exists)
             begun.append(seedbus("client", "--connect", f"tcp://{HOST}:{port}", "-q"))
             begun.append(seedbus("client", "--connect", proxy.endpoint, "-q"))
             wait_for(lambda: count("round") > 10)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hostile_peers import HOST
-from processes import seedbus, wait_for
+from processes import logged, seedbus, wait_for
 from tcp_proxy import CountingProxy
 from worlds import HISO, lossy
 
@@ -35,18 +35,13 @@ def test_a_worker_that_was_cut_off_comes_back_while_strangers_connect_and_leave_
     (tmp_path / "what.yaml").write_text(dump(lossy(algorithm=HISO, stop={"rounds": 100_000}).resolved()))
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    log = tmp_path / "run" / "log.jsonl"
-
-    def count(event: str) -> int:
-        lines = log.read_text().splitlines(keepends=True)
-        return sum(line.endswith("\n") and json.loads(line).get("event") == event for line in lines)
-
+    count = partial(logged, tmp_path / "run")
     begun = []
     with CountingProxy(port) as proxy:
         try:
             options = ("--bind", f"tcp://{HOST}:{port}", "--workers", 2, "--out", tmp_path / "run")
             begun.append(seedbus("server", tmp_path / "what.yaml", *options, "-q", stderr=None, stdout=None))
-            wait_for(log.exists)
+            wait_for((tmp_path / "run" / "log.jsonl").exists)
             for endpoint in (f"tcp://{HOST}:{port}", proxy.endpoint):
                 begun.append(seedbus("client", "--connect", endpoint, "-q", stderr=None, stdout=None))
             wait_for(lambda: count("round") > 20)

@@ -12,7 +12,7 @@ import pytest
 from clusters import free_endpoint
 from commands import Command
 from devices import DEVICE, IS_PROCESSOR, TORCH_DEVICE
-from processes import kill, wait_for
+from processes import kill, logged, wait_for
 from processes import seedbus as seedbus_process
 from small_language import bind, write_model, write_sets
 from snapshot_cases import rough
@@ -112,7 +112,7 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
     what = rough(0.1, task=DIGITS, algorithm=HISO, stop={"rounds": 120}, evaluation={"every": 40}, lag=lag)
     whole = run(what, tmp_path / "whole", device="cpu" if IS_PROCESSOR else DEVICE)
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))
-    endpoint, log = free_endpoint(scenario(stop={"rounds": 1}), tmp_path / "port"), tmp_path / "run" / "log.jsonl"
+    endpoint, folder = free_endpoint(scenario(stop={"rounds": 1}), tmp_path / "port"), tmp_path / "run"
     options = ("--bind", endpoint, "--workers", 2, "--device", "cpu", "-q")
 
     started: list[Any] = []
@@ -125,8 +125,8 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
         return start("client", "--connect", endpoint, "--patience", 60, "--device", DEVICE)
 
     def wait_for_rounds(more: int) -> None:
-        begun = closed_rounds(log)
-        wait_for(lambda: closed_rounds(log) >= begun + more)
+        begun = logged(folder)
+        wait_for(lambda: logged(folder) >= begun + more)
 
     try:
         first = start("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run")
@@ -150,11 +150,6 @@ def test_clients_all_in_torchs_memory_agree_with_an_evaluator_on_the_processor_t
     assert what.verify and results.summary["traffic"]["by_kind"]["snapshot"]["messages"]
     assert "diverged" not in results.summary["refusals"] and results.summary["digest"] == whole.summary["digest"]
     assert alike(results, whole) or not IS_PROCESSOR
-
-
-def closed_rounds(log: Path) -> int:
-    """Return how many rounds a run's log tells of."""
-    return log.read_text().count('"event": "round"') if log.exists() else 0
 
 
 @pytest.mark.slow

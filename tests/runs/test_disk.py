@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import seedbus
 from worlds import go, lossy, outcome
 
 from seedbus.agents.errors import RunFolderError
@@ -78,10 +79,10 @@ def test_a_disk_that_fills_up_is_one_sentence_and_loses_no_round(tmp_path: Path,
     """No file may grow past `room` bytes, as on a disk that is full."""
     file, folder = tmp_path / "small.yaml", tmp_path / "run"
     file.write_text(dump(WHAT.resolved()), encoding="utf-8")
-    arguments = ["run", str(file), "-q", "--out", str(folder), "--set", "stop.rounds=40", str(room)]
-    done = subprocess.run([sys.executable, "-c", _FULL, *arguments], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr.startswith(f"seedbus: {folder}") and done.stderr.count("\n") == 1
+    ended = seedbus("-c", _FULL, "run", file, "-q", "--out", folder, "--set", "stop.rounds=40", room)
+    printed, said = ended.communicate()
+    assert (ended.returncode, printed) == (4, ""), said
+    assert said.startswith(f"seedbus: {folder}") and said.count("\n") == 1
     if room < 60_000:
         return
     what = load(file, ["stop.rounds=40"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,8 +39,8 @@ def test_a_server_killed_while_its_run_ends_has_the_outcome_that_clients_were_to
     reference, endpoint = run(what, tmp_path / "whole"), free_endpoint(lossy(), tmp_path / "port")
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))
     options = ("--bind", endpoint, "--workers", 2, "-q", "--patience", 60)
-    command = [sys.executable, str(PROGRAM), when, method, str(number)]
-    first = seedbus("server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run", within=command)
+    killed_at = (PROGRAM, when, method, number)
+    first = seedbus(*killed_at, "server", tmp_path / "what.yaml", *options, "--out", tmp_path / "run")
     wait_for((tmp_path / "run" / "log.jsonl").exists)
     patience_s = 10 if Exit.PEER in codes else 60  # nobody comes to those who are not told
     clients = [seedbus("client", "--connect", endpoint, "--patience", patience_s) for _ in range(2)]

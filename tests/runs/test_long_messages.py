@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from in_parts import make_small, scenario_in_parts
-from processes import HANGS_S
+from processes import HANGS_S, seedbus
 from running_transports import SOCKET_TRANSPORTS
 from worlds import holds
 
@@ -104,12 +102,12 @@ def test_a_short_run_has_no_table_of_long_values(tmp_path: Path) -> None:
 
 def go(folder: Path, transport: str, workers: int, place: str = "part", call: int = 0, victim: str = "") -> Any:
     """Run or resume in a process of its own; returns what it prints, or None if it was killed."""
-    command = [sys.executable, str(PROGRAM), str(folder), transport, str(workers), place, str(call), victim]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, cwd=PROGRAM.parent)
-    if done.returncode == -signal.SIGKILL:
+    process = seedbus(PROGRAM, folder, transport, workers, place, call, victim)
+    printed, said = process.communicate(timeout=HANGS_S)
+    if process.returncode == -signal.SIGKILL:
         return None
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, said
+    return json.loads(printed.splitlines()[-1])
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from commands import Command
 from hidden_folders import free_port
 from owners import own_scenario, own_tables
-from processes import HANGS_S, wait_for
+from processes import HANGS_S, logged, wait_for
 from worlds import DECOMFL, holds, scenario
 
 from seedbus.bus import WallClock
@@ -119,7 +119,6 @@ def test_clocks_that_are_set_a_day_back_and_forth_cut_nobody_off(tmp_path: Path,
 
     stepped(0)
     bind, run_folder = f"tcp://127.0.0.1:{port}", tmp_path / "run"
-    log = run_folder / "log.jsonl"
     options = ("--bind", bind, "--out", run_folder, "--patience", "20")
     server = processes.seedbus("server", tmp_path / "own.yaml", *options, env=machine("server"))
     clients = [
@@ -130,13 +129,13 @@ def test_clocks_that_are_set_a_day_back_and_forth_cut_nobody_off(tmp_path: Path,
         for number, table in enumerate(tables)
     ]
     for rounds, days in ((10, 1), (25, -1), (40, 0)):
-        wait_for(lambda least=rounds: log.exists() and log.read_text().count('"event": "round"') >= least)  # type: ignore[misc]
+        wait_for(lambda least=rounds: logged(run_folder) >= least)  # type: ignore[misc]
         stepped(days * DAY_S)
         shown = seedbus("runs", run_folder)
         assert shown.code == 0 and "running" in shown.out and "Traceback" not in shown.err, shown.err
     ends = [process.communicate(timeout=HANGS_S) for process in (server, *clients)]
     assert [process.returncode for process in (server, *clients)] == [0, 0, 0, 0], ends
-    events = [json.loads(line) for line in log.read_text().splitlines()]
+    events = [json.loads(line) for line in (run_folder / "log.jsonl").read_text().splitlines()]
     times = [datetime.fromisoformat(event["timestamp"]).timestamp() for event in events]
     assert max(times) - min(times) > 1.9 * DAY_S, "the server's clock was set"
     assert sum(event["event"] == "joined" for event in events) == 4, "three owners and the evaluator, once each"

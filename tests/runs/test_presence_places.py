@@ -18,12 +18,10 @@ from coordinator_cases import PROOF
 from processes import wait_for
 from registration_harness import RegistrationHarness
 from worker_kills import alike, run_and_kill
-from worlds import HISO, holds, scenario
+from worlds import HISO, holds, scenario, stop_after
 
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import Unfinishable
-from seedbus.agents.journal.journal import Journal
-from seedbus.agents.journal.records import Entry
 from seedbus.agents.messages import Join, Span
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.bus import HOST, Envelope, FaultHooks, HostRequest, Kind, MemoryTransport, Offer, WallClock, decode, encode
@@ -254,15 +252,8 @@ def test_a_run_in_real_time_is_resumed_with_clients_away(
 ) -> None:
     faults = [churn(0.1, 0.1, initially=0.5), {"fault": "crash", "clients": [1, 2], "at_round": 5, "for_rounds": 9}]
     what, where = wall(faults=faults), Placement(transport)
-    append = Journal.append
-
-    def stop(self: Journal, entry: Entry) -> None:
-        append(self, entry)
-        if entry.round == 10:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", stop)
+        stop_after(patch, 10)
         with pytest.raises(KeyboardInterrupt):
             run(what, tmp_path / "run", placement=where)
     results = run(what, tmp_path / "run", resume=True, placement=where)

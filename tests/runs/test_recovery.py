@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from power_cuts import PowerCut, cut_power
+from processes import kill, seedbus
 from worlds import DECOMFL, HISO, lossy, outcome, reopened, scenario
 
 from seedbus.agents.errors import RunFolderError
@@ -110,12 +111,12 @@ run(load(sys.argv[1]), folder, resume=(folder / "journal.sqlite").exists())
 """
 
 
-def _is_killed(process: subprocess.Popen[bytes], log: Path, how: signal.Signals, lines: int) -> bool:
+def _is_killed(process: subprocess.Popen[str], log: Path, how: signal.Signals, lines: int) -> bool:
     """Kill a process once its log has grown by so many lines. Returns False if it ends before."""
     before = len(_lines(log))
     while process.poll() is None:
         if len(_lines(log)) - before >= lines:
-            process.send_signal(how)
+            kill(process.pid, how)
             return process.wait() != 0
         time.sleep(0.001)
     return False
@@ -123,11 +124,6 @@ def _is_killed(process: subprocess.Popen[bytes], log: Path, how: signal.Signals,
 
 def _lines(log: Path) -> list[bytes]:
     return log.read_bytes().splitlines() if log.exists() else []
-
-
-def _start(file: Path, folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _SCRIPT, str(file), str(folder)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
@@ -139,7 +135,9 @@ def test_a_process_killed_at_any_moment_and_resumed_ends_alike(
 ) -> None:
     what = lossy(algorithm=HISO, stop={"rounds": 300})
     file, folder, kills = _write(tmp_path, what), tmp_path / "killed", 0
-    while _is_killed(process := _start(file, folder), folder / "log.jsonl", how, after_lines + kills):
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = partial(seedbus, "-c", _SCRIPT, file, folder, **quiet)
+    while _is_killed(process := started(), folder / "log.jsonl", how, after_lines + kills):
         kills += 1
     assert process.returncode == 0 and kills > 1
     whole = run(what, tmp_path / "whole")

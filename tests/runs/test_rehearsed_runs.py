@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hidden_folders import free_port
 from owners import own_scenario, own_tables
 from processes import HANGS_S, kill, seedbus, wait_for
 from worlds import DECOMFL, lossy, scenario
@@ -201,10 +201,3 @@ def test_owners_that_are_late_and_killed_in_real_time_are_rehearsed_to_the_same_
     other = seedbus(*command, "other", cwd=tmp_path)
     _, told = other.communicate(timeout=HANGS_S)
     assert other.returncode == Exit.DIFFERS and "other is a rehearsal of run, and differs from it: round 0" in told
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from masked_round import DropUnmask, lie_of_shares
 from owners import SIZES, own_scenario, own_tables
 
 from seedbus.agents.measuring.server import QUANTILES
-from seedbus.agents.secure import party, sharing
+from seedbus.agents.secure import party
 from seedbus.agents.secure.numbers import BITS, sums_of, words
 from seedbus.agents.secure.settings import LARGEST, SecureAggregation
-from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
-from seedbus.bus import PASS, Envelope, Kind, Passage, Verdict
+from seedbus.bus import Envelope
 from seedbus.scenarios.consent.sentences import consent
 from seedbus.scenarios.faults.drop import Drop
 from seedbus.scenarios.reporting.results import Results
@@ -43,11 +43,6 @@ DENSE: dict[str, Any] = {
 }
 CROWD: dict[str, Any] = {"clients": 3, "cohort": 3, "quorum": 2, "deadline_s": 60}
 MASKED: dict[str, Any] = {"secure_aggregation": {"threshold": 0.5}}
-
-
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
 
 
 @pytest.fixture
@@ -112,14 +107,6 @@ def test_a_rehearsal_has_the_lines_of_a_run_whose_reports_were_lost(owners: Path
     assert {line["answered"] for line in lines_of(tmp_path / "here")} > {3}
 
 
-class DropUnmask(Drop):
-    """Lose the answers with which clients help to unmask: they vanish after they have sent their masked reports."""
-
-    def judge(self, passage: Passage) -> Verdict:
-        is_last = passage.kind is Kind.TELL and passage.occurrence == ORDER.index(Stage.UNMASK)
-        return super().judge(passage) if is_last else PASS
-
-
 @pytest.mark.parametrize(
     ("fault", "answering"), [(Drop(kind="report", clients=[1]), (0, 2)), (DropUnmask(clients=[1]), (0, 1, 2))]
 )
@@ -141,12 +128,7 @@ def test_means_are_those_over_the_clients_whose_reports_are_in_the_sum(
 def test_who_lies_of_its_masks_is_named_and_no_line_is_made(
     owners: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = sharing.split
-
-    def split(secret: bytes, holders: list[int], needed: int) -> list[bytes]:
-        return honest(bytes(len(secret)) if holders[-1] == 2 else secret, holders, needed)
-
-    monkeypatch.setattr(party, "split", split)
+    lie_of_shares(monkeypatch, client=2)
     faults = [{"fault": "dropout", "when": "after-training", "clients": [2]}]
     summary = go(secure(faults=faults, stop={"rounds": 2}), tmp_path / "run", owners).summary
     assert summary["refusals"]["bad-shares"] == {"2": 2} and lines_of(tmp_path / "run") == []

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from masked_round import DropUnmask, lie_of_shares
 from power_cuts import run_with_power_cuts
 from snapshot_cases import lagging
 from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.client.forging import Occasion
-from seedbus.agents.secure import party, sharing
+from seedbus.agents.secure import party
 from seedbus.agents.secure.settings import SecureAggregation
 from seedbus.agents.secure.stages import ORDER, Stage
 from seedbus.algorithms.contract import Declined
@@ -40,11 +41,6 @@ HALF: dict[str, Any] = {"threshold": 0.5}  # for runs that lose many messages
 CROWD: dict[str, Any] = {"clients": 12, "cohort": 8, "quorum": 2, "deadline_s": 60.0}
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
-
-
 def secure(settings: dict[str, Any] | None = None, **changes: Any) -> Scenario:
     return scenario(**({"algorithm": WHOLE, "participation": CROWD, "secure_aggregation": settings or {}} | changes))
 
@@ -55,14 +51,6 @@ def without(what: Scenario) -> Scenario:
 
 def bytes_of(results: Results) -> dict[str, int]:
     return {kind: each["bytes"] for kind, each in results.summary["traffic"]["by_kind"].items()}
-
-
-class DropUnmask(Drop):
-    """Lose the answers with which clients help to unmask: they vanish after they have sent their masked reports."""
-
-    def judge(self, passage: Passage) -> Verdict:
-        is_last = passage.kind is Kind.TELL and passage.occurrence == ORDER.index(Stage.UNMASK)
-        return super().judge(passage) if is_last else PASS
 
 
 class DropConfirmation(Drop):
@@ -262,12 +250,7 @@ def test_who_reports_without_a_share_in_the_masks_stops_nothing(tmp_path: Path, 
 def test_who_gives_false_shares_of_its_mask_key_and_vanishes_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = sharing.split
-
-    def split(secret: bytes, holders: list[int], needed: int) -> list[bytes]:
-        return honest(bytes(len(secret)) if holders[-1] == 2 else secret, holders, needed)
-
-    monkeypatch.setattr(party, "split", split)
+    lie_of_shares(monkeypatch, client=2)
     what = secure(
         participation={"clients": 6, "quorum": 2, "deadline_s": 60.0},
         faults=[{"fault": "dropout", "when": "after-training", "clients": [2]}],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import seedbus, wait_for
+from processes import logged, seedbus, wait_for
 
 from seedbus.agents.journal.journal import Journal
 
@@ -43,7 +43,7 @@ def test_a_server_stays_under_a_hundred_megabytes(tmp_path: Path) -> None:
     file, folder, bind = tmp_path / "small.yaml", tmp_path / "run", f"ipc://{tmp_path}/hub"
     file.write_text(SCENARIO)
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = seedbus("server", file, "--bind", bind, "--out", folder, **quiet)
+    server = seedbus("server", file, "--bind", bind, "--out", folder, cold=True, **quiet)
     client = seedbus("client", "--connect", bind, "--quiet", **quiet)
     try:
         wait_for((folder / "journal.sqlite").exists)
@@ -78,18 +78,14 @@ def own_mb(process: subprocess.Popen[str]) -> float:
 def test_a_server_over_tcp_does_not_grow_with_its_rounds(tmp_path: Path) -> None:
     file, folder = tmp_path / "long.yaml", tmp_path / "run"
     file.write_text(LONG)
-    server = seedbus("run", file, "--workers", "1", "--transport", "tcp", "--out", folder, "--quiet")
-    log, found = folder / "log.jsonl", []
+    server = seedbus("run", file, "--workers", "1", "--transport", "tcp", "--out", folder, "--quiet", cold=True)
+    found = []
     try:
         for count in (EARLY, LATE):
-            wait_for(lambda: server.poll() is not None or (log.is_file() and closed(log) >= count))  # noqa: B023
+            wait_for(lambda: server.poll() is not None or logged(folder) >= count)  # noqa: B023
             found.append(own_mb(server))
     finally:
         server.kill()
         server.communicate()
     print(f"\na server after {EARLY} and {LATE} rounds of 100 clients: {found[0]:.1f} and {found[1]:.1f} MB")
     assert found[1] - found[0] < GROWTH_MB
-
-
-def closed(log: Path) -> int:
-    return log.read_text().count('"event": "round"')

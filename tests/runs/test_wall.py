@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from clusters import ClientsThread, ServerThread, run_with_replacement
 from processes import seedbus, wait_for
-from worlds import DECOMFL, HISO, holds, scenario
+from worlds import DECOMFL, HISO, holds, scenario, stop_after
 
 from seedbus.agents.catch_up.client import SnapshotSource
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.errors import Unfinishable
-from seedbus.agents.journal.journal import Journal
-from seedbus.agents.journal.records import Entry
 from seedbus.algorithms.contract import Replica
 from seedbus.bus import Envelope, HostRequest
 from seedbus.scenarios.running.replay import replay
@@ -109,22 +107,10 @@ def test_a_run_whose_clients_are_all_gone_ends_by_name_and_can_be_resumed(tmp_pa
     assert replay(tmp_path / "run").round >= 5
 
 
-def stopping(patch: pytest.MonkeyPatch, round: int) -> None:
-    """Interrupt a run, as Ctrl-C does, once a round is durable."""
-    append = Journal.append
-
-    def stop(self: Journal, entry: Entry) -> None:
-        append(self, entry)
-        if entry.round == round:
-            raise KeyboardInterrupt
-
-    patch.setattr(Journal, "append", stop)
-
-
 def test_a_run_in_real_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = wall(stop={"rounds": 12})
     with monkeypatch.context() as patch:
-        stopping(patch, 6)
+        stop_after(patch, 6)
         with pytest.raises(KeyboardInterrupt):
             run(what, tmp_path / "run")
     results = run(what, tmp_path / "run", resume=True)
@@ -147,7 +133,7 @@ def test_what_the_evaluator_had_not_answered_when_a_run_in_real_time_stopped_is_
 
     reading, writing = os.pipe()
     with monkeypatch.context() as patch, ServerThread(what, tmp_path / "run") as server:
-        stopping(patch, 6)
+        stop_after(patch, 6)
         patch.setattr(Evaluator, "on_commit", hang)
         endpoint, others = server.watcher.endpoint, HostRequest(((0, 6),), evaluates=False)
         evaluates = ClientsThread(what, endpoint, HostRequest(((7, 7),)), parent_pipe=reading)

@@ -16,7 +16,7 @@ import zmq
 from clusters import ClientsThread, ServerThread
 from processes import seedbus, wait_for
 from rich.console import Console
-from worlds import DECOMFL, HISO, lossy, outcome
+from worlds import DECOMFL, HISO, lossy, outcome, stop_after
 
 from seedbus.agents.refusals import Refusal
 from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
@@ -120,26 +120,12 @@ def test_a_run_may_change_its_transport_when_it_is_resumed(
 ) -> None:
     what = lossy(**WORLDS["stragglers"])
     with monkeypatch.context() as patch:
-        _stop_at(patch, 25)
+        stop_after(patch, 25)
         with pytest.raises(KeyboardInterrupt):
             run(what, tmp_path / "run", placement=Placement(first))
     assert outcome(run(what, tmp_path / "run", resume=True, placement=Placement(then))) == outcome(
         in_memory["stragglers"]
     )
-
-
-def _stop_at(patch: pytest.MonkeyPatch, round: int) -> None:
-    from seedbus.agents.journal.journal import Journal
-    from seedbus.agents.journal.records import Entry
-
-    append = Journal.append
-
-    def stop(self: Journal, entry: Entry) -> None:
-        append(self, entry)
-        if entry.round == round:
-            raise KeyboardInterrupt
-
-    patch.setattr(Journal, "append", stop)
 
 
 def small() -> Scenario:

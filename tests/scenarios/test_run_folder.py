@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from commands import Command
 from plugin_files import SIGNS, forget
-from worlds import go, lossy, outcome, reopened, scenario
+from worlds import go, lossy, outcome, reopened, scenario, stop_after
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.agents.journal.file import FILE
@@ -56,15 +56,8 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def stop(what: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Stop a run after seven rounds, and return what is said."""
-    append = Journal.append
-
-    def until_seven(self: Journal, entry: Any) -> None:
-        append(self, entry)
-        if entry.round == 6:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", until_seven)
+        stop_after(patch, 6)
         with pytest.raises(Interrupted) as said:
             run(what, folder)
     return str(said.value)

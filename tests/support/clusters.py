@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gates import Gate, Gated
-from processes import HANGS_S, kill, seedbus, wait_for
+from processes import HANGS_S, kill, logged, seedbus, wait_for
 
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest, Kind, Offer
@@ -123,7 +123,8 @@ class ClientsThread(threading.Thread):
         endpoint: where its server listens.
         request: the clients to ask for; by default as many as the server offers.
         gate: where the clients wait before they answer a plan.
-        options: of `follow`.
+        parent_pipe: of `follow`.
+        options: of `Joining`.
     """
 
     def __init__(
@@ -133,9 +134,11 @@ class ClientsThread(threading.Thread):
         request: HostRequest | None = None,
         *,
         gate: Gate | None = None,
+        parent_pipe: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name="clients", daemon=True)
+        self._parent_pipe = parent_pipe
         self._gate = gate
         self._what = what
         self._joining = Joining(endpoint, request or HostRequest(), **options)
@@ -150,7 +153,7 @@ class ClientsThread(threading.Thread):
             return follower if self._gate is None else Gated(follower, self._gate, Kind.PLAN)
 
         try:
-            follow(self._joining, make)
+            follow(self._joining, make, parent_pipe=self._parent_pipe)
         except BaseException as error:
             self.failure = error
 
@@ -210,8 +213,7 @@ def stopped_and_resumed(what: Scenario, folder: Path, endpoint: str, by: int) ->
     options = ("--bind", endpoint, "--workers", 2, "-q")
     first = seedbus("server", folder / "what.yaml", *options, "--out", folder / "run")
     clients = [seedbus("client", "--connect", endpoint, "--patience", 120) for _ in range(2)]
-    log = folder / "run" / "log.jsonl"
-    wait_for(lambda: log.exists() and log.read_text().count('"round"') > 60)
+    wait_for(lambda: logged(folder / "run") > 60)
     kill(first.pid, by)
     _, first_stderr = first.communicate()
     second = seedbus("server", *options, "--resume", folder / "run")

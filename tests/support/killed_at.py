@@ -1,6 +1,6 @@
 """Runs the command `seedbus`, and kills it at a call of a method.
 
-    python killed_at.py WHEN METHOD NUMBER PYTHON -m seedbus ARGUMENT…
+    python killed_at.py WHEN METHOD NUMBER ARGUMENT…
 
 WHEN is `before` or `after`, METHOD one of `METHODS`, and NUMBER the number of its call, from 1.
 """
@@ -44,5 +44,5 @@ def killed(when: str, name: str, number: int) -> None:
 
 if __name__ == "__main__":
     killed(sys.argv[1], sys.argv[2], int(sys.argv[3]))
-    sys.argv = ["seedbus", *sys.argv[7:]]
+    sys.argv = ["seedbus", *sys.argv[4:]]
     main()

@@ -11,16 +11,36 @@ import pytest
 
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.settings import SecureAggregation
-from seedbus.agents.secure.stages import Stage
-from seedbus.bus import Envelope
+from seedbus.agents.secure.stages import ORDER, Stage
+from seedbus.bus import PASS, Envelope, Kind, Passage, Verdict
+from seedbus.scenarios.faults.drop import Drop
 
 pytest.importorskip("cryptography", reason="secure aggregation needs cryptography: pip install 'seedbus[secure]'")
 
+from seedbus.agents.secure import party, sharing
 from seedbus.agents.secure.party import Party
 from seedbus.agents.secure.secure_round import SecureRound
 
 ROUND = 4
 SHAPE = (2, 3)
+
+
+class DropUnmask(Drop):
+    """Lose the answers with which clients help to unmask: they vanish after they have sent their masked reports."""
+
+    def judge(self, passage: Passage) -> Verdict:
+        is_last = passage.kind is Kind.TELL and passage.occurrence == ORDER.index(Stage.UNMASK)
+        return super().judge(passage) if is_last else PASS
+
+
+def lie_of_shares(patch: pytest.MonkeyPatch, client: int) -> None:
+    """Have a client give false shares of its secrets."""
+    honest = sharing.split
+
+    def split(secret: bytes, holders: list[int], needed: int) -> list[bytes]:
+        return honest(bytes(len(secret)) if holders[-1] == client else secret, holders, needed)
+
+    patch.setattr(party, "split", split)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 
 from hidden_folders import free_port
 from owners import own_scenario, own_tables
-from processes import HANGS_S, kill, seedbus, wait_for
+from processes import HANGS_S, kill, logged, seedbus, wait_for
 
 from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, write_table
 from seedbus.scenarios.schema.yaml_text import dump
@@ -64,8 +64,7 @@ class Federation:
         return (self.folder / f"{name}.txt").read_text()
 
     def rounds(self, name: str = "run") -> int:
-        log = self.folder / name / "log.jsonl"
-        return log.read_text().count('"event": "round"') if log.exists() else 0
+        return logged(self.folder / name)
 
     def goes_on(self, name: str = "run", rounds: int = 3) -> None:
         until = self.rounds(name) + rounds

@@ -2,10 +2,11 @@
 
     with WarmCommand() as folder: ...    a program `seedbus` lies in the folder, to be first in PATH
 
-`seedbus -c CODE` is `python -c CODE`, and `seedbus -m MODULE` is `python -m MODULE`. The program passes its arguments,
-folder, environment and standard streams on, waits, and ends with the exit code. What it runs is in another process
-group, so it is not for commands that are sent signals, or that stay in the background. It ends with the program, if
-that is killed.
+`seedbus -c CODE` is `python -c CODE`, `seedbus -m MODULE` is `python -m MODULE`, and `seedbus FILE.py` is `python
+FILE.py`. A sitecustomize.py in the first folder of PYTHONPATH is run, too. The program passes its arguments,
+folder, environment and standard streams on, waits, and ends with the exit code or by the signal. What it runs, which is
+`command_of` the program, is the leader of another session: signals to a process group reach the program alone. It ends
+with the program, if that is killed.
 """
 
 from __future__ import annotations
@@ -18,27 +19,41 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, NoReturn
 
 from seedbus.__main__ import main
+from seedbus.scenarios.launchers import local
+from seedbus.studies.study import pool
 
 PROGRAM = """#!{python} -ISB
-import json, os, socket, sys
+import json, os, signal, socket, sys
+passed_on = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until it is known to whom
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({socket!r})
     facts = [sys.argv[1:], os.getcwd(), dict(os.environ)]
     socket.send_fds(server, [json.dumps(facts).encode() + b"\\n"], [0, 1, 2])
-    code = server.recv(1)
-sys.exit(code[0] if code else 70)
+    answers = server.makefile()
+    command = int(answers.readline() or sys.exit(70))
+    for number in passed_on:
+        signal.signal(number, lambda number, frame: os.kill(command, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+    code = int(answers.readline() or 70)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+    os.kill(os.getpid(), -code)
+sys.exit(code)
 """
 LONGEST = 1 << 20
 """Bytes of a command with its environment, at most."""
@@ -75,16 +90,29 @@ def warm() -> Path:
     return command.__enter__()
 
 
-def _imports() -> None:
-    """Import what commands import, and start no thread."""
+def command_of(pid: int) -> int:
+    """Return the pid of what a program runs; of another process, or if nothing runs yet, its own."""
+    if warm.cache_info().currsize:
+        with suppress(OSError):
+            return int(os.readlink(warm() / str(pid)))
+    return pid
+
+
+def _prepare() -> None:
+    """Import what commands import, load the kernels and make the schema of scenarios; start no thread."""
     import pandas  # noqa: F401
 
-    import seedbus.algorithms.directions.numba_backend
     import seedbus.cli.main
     import seedbus.models.images.problem
     import seedbus.scenarios.reporting.results
     import seedbus.scenarios.running.run
+    import seedbus.scenarios.running.worker
     import seedbus.studies.study.study  # noqa: F401
+    from seedbus.algorithms.directions.warm import use
+    from seedbus.scenarios.schema.loading import load
+
+    use()
+    load("quickstart")
 
 
 def _received(connection: socket.socket) -> tuple[list[Any], list[int]]:
@@ -104,14 +132,23 @@ def _run(facts: list[Any], streams: list[int]) -> NoReturn:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # the environment says where
     sys.argv, code = ["seedbus", *arguments], 0
     try:
+        own = Path(environment.get("PYTHONPATH", "").partition(os.pathsep)[0], "sitecustomize.py")
+        if "PYTHONPATH" in environment and own.is_file():
+            runpy.run_path(str(own))
         if arguments[:1] == ["-c"]:
             sys.path.insert(0, "")
+            sys.argv = arguments[:1] + arguments[2:]
             exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
         elif arguments[:1] == ["-m"]:
             del sys.argv[:2]
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        elif arguments and arguments[0].endswith(".py"):
+            sys.argv = arguments
+            sys.path.insert(0, str(Path(arguments[0]).parent))
+            runpy.run_path(arguments[0], run_name="__main__")
         else:
             main()
     except SystemExit as ended:
@@ -128,7 +165,10 @@ def _run(facts: list[Any], streams: list[int]) -> NoReturn:
 
 def _serve(path: str) -> None:
     """Fork for each command, twice: one process waits for the other, and tells its exit code."""
-    _imports()
+    _prepare()
+    program = str(Path(path).with_name("seedbus"))
+    local.COMMAND[:] = [program, "client", "--parent-pipe"]  # a command's workers are forks, too
+    vars(pool)["sys"] = SimpleNamespace(executable=program)  # and those of its studies
     gc.freeze()  # else a collection in each process would copy all pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as server:
@@ -143,14 +183,21 @@ def _serve(path: str) -> None:
             server.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             facts, streams = _received(connection)
+            asked_by, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            link = Path(path).with_name(str(asked_by))
             if not (command := os.fork()):
                 connection.close()
+                os.setsid()
+                link.symlink_to(str(os.getpid()))  # at once, unlike a file that is written
                 _run(facts, streams)
+            connection.sendall(b"%d\n" % command)
             asking = connection.fileno()
             if asking in select.select([asking, os.pidfd_open(command)], [], [])[0]:
                 os.kill(command, signal.SIGKILL)  # the program is gone: it says nothing more before it has an answer
-                os._exit(0)
-            connection.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]) & 0xFF]))
+            code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+            link.unlink(missing_ok=True)
+            with suppress(OSError):
+                connection.sendall(b"%d\n" % code)
             os._exit(0)
 
 

@@ -6,8 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from seedbus.agents.journal.digests import SEAL, seal_of
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.verify import verify
@@ -69,6 +72,18 @@ def holds(results: Results) -> bool:
 
 def go(folder: Path, what: Scenario, **options: Any) -> Results:
     return run(what, folder, **options)
+
+
+def stop_after(patch: pytest.MonkeyPatch, round: int) -> None:
+    """Interrupt a run, as Ctrl-C does, once a round is durable."""
+    append = Journal.append
+
+    def stop(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        if entry.round == round:
+            raise KeyboardInterrupt
+
+    patch.setattr(Journal, "append", stop)
 
 
 def reopened(folder: Path, facts: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from clusters import RunWatcher
 from plugin_files import SIGNS
-from processes import is_alive, kill, seedbus, started_by, wait_for, workers_of
+from processes import is_alive, kill, logged, seedbus, started_by, wait_for, workers_of
 from worker_kills import alike
 from worlds import lossy
 
@@ -162,8 +162,7 @@ def test_a_run_whose_node_is_lost_ends_in_the_same_bits(tmp_path: Path, nodes: N
     whole = run(lossy(**changes), tmp_path / "here")
     options = ("--launcher", "ray", "--launch", f"address={nodes.address}", "--workers", 2, "--plugin", SIGNS)
     process = seedbus("run", scenario_file(tmp_path, **changes), *options, "--out", tmp_path / "run", "-q")
-    log = tmp_path / "run" / "log.jsonl"
-    wait_for(lambda: log.exists() and log.read_text().count('"event": "round"') > 50)
+    wait_for(lambda: logged(tmp_path / "run") > 50)
     assert workers_at(nodes.second), "a worker is on the node that is going to be lost"
     for pid in started_by(nodes.second):
         kill(pid, signal.SIGKILL)
@@ -171,7 +170,7 @@ def test_a_run_whose_node_is_lost_ends_in_the_same_bits(tmp_path: Path, nodes: N
     assert process.returncode == 0, said
     results = Results.read(tmp_path / "run")
     assert results.digest == whole.digest and alike(results, whole)
-    assert log.read_text().count('"event": "placed"') == 3, "one has come in the place of the one that was lost"
+    assert logged(tmp_path / "run", "placed") == 3, "one has come in the place of the one that was lost"
 
 
 def workers_at(node: int) -> list[int]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from clusters import RunWatcher
 from commands import Command
-from processes import kill, seedbus, started_by, wait_for
+from processes import kill, logged, seedbus, started_by, wait_for
 from slurm_programs import SlurmPrograms
 from worker_kills import alike
 from worlds import scenario
@@ -47,11 +47,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmPrograms:
     return made
 
 
-def rounds_in(folder: Path) -> int:
-    log = folder / "log.jsonl"
-    return log.read_text().count('"event": "round"') if log.exists() else 0
-
-
 def secrets_in(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / FOLDER).iterdir() if path.is_file())
 
@@ -64,7 +59,7 @@ def test_a_killed_server_that_is_resumed_cancels_its_job_before_anything_else(
     what = scenario(stop={"rounds": 150})
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))
     server = seedbus("run", tmp_path / "what.yaml", *PLACED, "--out", tmp_path / "run", "-q")
-    wait_for(lambda: rounds_in(tmp_path / "run") > 30)
+    wait_for(lambda: logged(tmp_path / "run") > 30)
     kill(server.pid, signal.SIGKILL)
     server.communicate()
     before = secrets_in(tmp_path / "run")

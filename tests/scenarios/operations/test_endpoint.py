@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 
 import pytest
 from commands import Command
+from hidden_folders import free_port
 from processes import kill, seedbus, wait_for
 from worlds import lossy, outcome, scenario
 
@@ -270,7 +271,7 @@ def test_an_address_in_use_is_one_sentence(seedbus: Command) -> None:
 @pytest.mark.slow
 def test_a_server_is_unhealthy_until_its_clients_have_processes(tmp_path: Path) -> None:
     (tmp_path / "what.yaml").write_text(dump(scenario(stop={"rounds": 10**6}).resolved()))
-    bind = f"tcp://127.0.0.1:{_free_port()}"
+    bind = f"tcp://127.0.0.1:{free_port()}"
     server = seedbus("server", "what.yaml", "--bind", bind, "--out", "run", "--metrics", "0", cwd=tmp_path)
     client = None
     try:
@@ -287,9 +288,3 @@ def test_a_server_is_unhealthy_until_its_clients_have_processes(tmp_path: Path) 
         for process in filter(None, (server, client)):
             kill(process.pid, 9)
             process.communicate()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

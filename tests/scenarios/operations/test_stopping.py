@@ -15,6 +15,7 @@ import pytest
 from commands import Command
 from processes import is_alive, kill, wait_for
 from processes import seedbus as process_of
+from warm_command import command_of
 from worlds import outcome, scenario
 
 from seedbus.agents.journal.holder import RUNNING, Holder, holder
@@ -145,7 +146,7 @@ def test_a_program_that_takes_no_requests_gets_no_signal(seedbus: Command, tmp_p
 def test_a_killed_process_holds_nothing(started: Start, tmp_path: Path) -> None:
     process = started()
     wait_for(lambda: len(rounds_in(tmp_path / "run")) > 5)
-    assert holder(tmp_path / "run") == Holder(process.pid, listens=True)
+    assert holder(tmp_path / "run") == Holder(command_of(process.pid), listens=True)
     kill(process.pid, signal.SIGKILL)
     process.wait()
     assert holder(tmp_path / "run") is None and state_of(tmp_path / "run").state is State.STOPPED

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import HISO, go, lossy, scenario
+from worlds import HISO, go, lossy, scenario, stop_after
 
 from seedbus.agents.refusals import Reason
 from seedbus.agents.secure.stages import REFUSALS
@@ -150,17 +150,8 @@ def test_what_is_expected_is_no_part_of_which_run_it_is(tmp_path: Path) -> None:
 def test_a_run_that_stopped_is_held_to_what_is_expected_when_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seedbus.agents.journal.journal import Journal
-
-    append = Journal.append
-
-    def until_three(self: Journal, entry: Any) -> None:
-        append(self, entry)
-        if entry.round == 2:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", until_three)
+        stop_after(patch, 2)
         with pytest.raises(KeyboardInterrupt):
             run(small(expect=MET), tmp_path / "run")
     resumed = run(small(expect=MISSED), tmp_path / "run", resume=True)

@@ -264,7 +264,7 @@ def test_followers_are_reset_to_the_given_versions() -> None:
 
 
 def at_version(version: int) -> Replica:
-    replica = ALGORITHM.replica(PROBLEM.x0())
+    replica: Replica = ALGORITHM.replica(PROBLEM.x0())
     ALGORITHM.apply(replica, log(version))
     return replica
 

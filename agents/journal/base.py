@@ -79,9 +79,9 @@ class Bases:
         """Yield (round, version, body) of each pruned round; the body has [] for a commit that is deleted.
 
         Raises:
-            ValueError: a block is missing, or does not verify.
+            ValueError: a block is missing, does not verify, or does not lead to the base.
         """
-        expected = 0
+        expected = version = 0
         for first, its_digest in base.blocks:
             block = self._database.execute("SELECT packed FROM pruned WHERE round = ?", (first,)).fetchone()
             (packed,) = block or (b"",)
@@ -92,6 +92,8 @@ class Bases:
                 expected += 1
         if expected != base.round:
             raise ValueError(f"the pruned rounds from {expected} to {base.round - 1} are missing")
+        if version != base.replica.version:
+            raise ValueError(f"the pruned rounds lead to version {version}, and its base is {base.replica.version}")
 
     def put(self, base: Base) -> None:
         """Replace the rounds before a base by it, inside a transaction. The blocks before are kept, and added to."""

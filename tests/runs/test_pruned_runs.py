@@ -18,6 +18,7 @@ from seedbus.agents.errors import AgentError, JournalDamaged, RunFolderError
 from seedbus.agents.journal.digests import digest
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
+from seedbus.scenarios.consent.own_record import REPORT, Answer, OwnRecord
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.as_run import OtherRun
@@ -25,6 +26,7 @@ from seedbus.scenarios.running.prune import Pruned, prune
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.running.verify import verify
+from seedbus.scenarios.running.verify_own import OwnView, verify_own
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.studies.analysis.analyse import analyse
@@ -122,6 +124,44 @@ def test_what_needs_the_deleted_commits_is_refused_in_a_sentence(smaller: Path, 
     assert found.facts == {"nothing": "the first commits were pruned from the journal"}
 
 
+def test_the_command_says_what_it_pruned_and_takes_no_other_task(
+    whole: Results, tmp_path: Path, seedbus: Command
+) -> None:
+    shutil.copytree(whole.folder, tmp_path / "run")
+    said = seedbus("runs", "run", "--prune")
+    base = base_of(tmp_path / "run")
+    assert said.code == 0 and f"the commits of rounds 0 to {base.round - 1} were pruned" in said.out
+    assert base.replica.digest.hex() in said.out and base.link.hex() in said.out
+    assert "nothing was pruned" in seedbus("runs", "run", "--prune").out
+    for other in (["--stop"], ["--patience", "3"], ["--format", "json"]):
+        refused = seedbus("runs", "run", "--prune", *other)
+        assert refused.code == 2 and f"expected no {other[0]}" in refused.err
+
+
+def test_an_owner_compares_the_models_that_are_left(
+    whole: Results, smaller: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, stored = base_of(smaller).round, list[Any]()
+    with closing(Journal.open(smaller, for_writing=False)) as journal:
+        stored += journal.rounds()
+
+    def answered(number: int, model: str = "") -> Answer:
+        model = model or replay(whole.folder, number).digest
+        return Answer(stored[number].cohort[0], number, stored[number - 1].version, model, REPORT)
+
+    def verified(*answers: Answer) -> OwnView:
+        record = OwnRecord([scenario(algorithm=HISO)], list(answers))
+        monkeypatch.setattr("seedbus.scenarios.running.verify_own.read_record", lambda own: record)
+        return verify_own(smaller, smaller)
+
+    assert not verified(answered(3), answered(first), answered(19)).differences
+    assert "client" in verified(answered(3), answered(first, "00"), answered(19, "00")).differences[0]
+    (only,) = [verified(answered(3, "00"))]
+    assert not only.differences and "were pruned, and this client answered in none later" in only.unchecked
+    false = answered(3)._replace(version=1)
+    assert verified(false).differences, "who was asked, and at which version, is known of pruned rounds"
+
+
 def test_clients_that_come_with_nothing_get_the_base_as_a_snapshot(tmp_path: Path) -> None:
     late = [{"fault": "late-joiners", "fraction": 0.4, "at_round": 24, "spread_rounds": 4}]
     folder = tmp_path / "run"
@@ -158,7 +198,7 @@ def test_a_changed_base_is_damage(smaller: Path, column: str) -> None:
                 verify(smaller)
 
 
-@pytest.mark.parametrize("what", ["model", "chain", "version"])
+@pytest.mark.parametrize("what", ["model", "chain", "version below", "version above"])
 def test_a_base_that_someone_made_up_and_sealed_is_found_by_what_follows_it(smaller: Path, what: str) -> None:
     replica = replay(smaller, base_of(smaller).round).replica
     with closing(sqlite3.connect(smaller / FILE)) as database, database:
@@ -168,14 +208,17 @@ def test_a_base_that_someone_made_up_and_sealed_is_found_by_what_follows_it(smal
             replica.fields["hessian"][7] += 1
             fields = b"".join(field.tobytes() for _, field in sorted(replica.fields.items()))
             its_digest = bytes.fromhex(replica.digest())
-        link, version = bytes(16) if what == "chain" else link, version + (what == "version")
+        if what.startswith("version"):
+            replica.version = version = version + (1 if what == "version above" else -1)
+            its_digest = bytes.fromhex(replica.digest())
+        link = bytes(16) if what == "chain" else link
         facts = msgpack.packb([round, link, blocks, version, its_digest])
         database.execute("UPDATE base SET facts = ?, fields = ?, seal = ?", (facts, fields, digest(facts, fields)))
     if what == "model":
         found = verify(smaller)
         assert {"digest", "digests.hessian"} <= {each.field for each in found.differences}
     else:
-        with pytest.raises((JournalDamaged, ValueError)):
+        with pytest.raises(JournalDamaged):
             verify(smaller)
 
 

@@ -141,7 +141,7 @@ class PackedReplica(NamedTuple):
     Attributes:
         version: of the replica.
         digest: of the replica, 16 bytes.
-        fields: its fields as one run of bytes, as a snapshot has them.
+        fields: its fields, by name, as one run of little-endian bytes.
     """
 
     version: int

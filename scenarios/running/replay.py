@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seedbus.agents.catch_up import chunks
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.base import Base
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import kept_every
@@ -118,19 +119,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         needed = None if None in rounds else max((each for each in rounds if each is not None), default=0)
         stored = _undamaged(journal, needed)
         facts, base = journal.facts(), journal.base()
-        numbers = [len(stored) if each is None else int(each) for each in rounds]
-        for number in numbers:
-            if not 0 <= number <= len(stored):
-                raise ScenarioError(
-                    f"round {number}",
-                    [f"the run in {run} has {counted(len(stored), 'round')}; expected 0 to {len(stored)}"],
-                )
-            made = _with_commit(stored[:number])
-            if base is not None and 0 < number < base.round:
-                what = f"its commits were pruned; expected 0 or {base.round:,} to {len(stored):,}"
-                raise ScenarioError(f"round {number} of {run}", [what])
-            if base is None and made and not made[-1].commit:
-                raise ScenarioError(f"round {number}", [_kept_models(run, stored)])
+        numbers = _checked(run, rounds, stored, base)
         chains = [journal.link_before(number).hex() for number in numbers]
     problem = bind(scenario)
     relabel(scenario, problem)  # for an analysis that has clients train again
@@ -152,6 +141,24 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         algorithm.apply(replica, commits)
         point = algorithm.point(replica, commits[-1] if commits else None)
         yield Replayed(number, replica, problem, point, preprocessing, chain)
+
+
+def _checked(run: str | Path, rounds: Sequence[int | None], stored: list[StoredRound], base: Base | None) -> list[int]:
+    """Return numbers of rounds of which a model can be made. Raises `ScenarioError`: of one of them none can."""
+    numbers = [len(stored) if each is None else int(each) for each in rounds]
+    for number in numbers:
+        if not 0 <= number <= len(stored):
+            raise ScenarioError(
+                f"round {number}",
+                [f"the run in {run} has {counted(len(stored), 'round')}; expected 0 to {len(stored)}"],
+            )
+        made = _with_commit(stored[:number])
+        if base is not None and 0 < number < base.round:
+            what = f"its commits were pruned; expected 0 or {base.round:,} to {len(stored):,}"
+            raise ScenarioError(f"round {number} of {run}", [what])
+        if base is None and made and not made[-1].commit:
+            raise ScenarioError(f"round {number}", [_kept_models(run, stored)])
+    return numbers
 
 
 def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:

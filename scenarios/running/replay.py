@@ -47,7 +47,7 @@ class Replayed:
     problem: Problem = field(repr=False)
     point: Vector = field(repr=False)
     preprocessing: Preprocessing | None = field(default=None, repr=False)
-    chain: str = ""
+    chain: str = field(default="", repr=False)
 
     @property
     def digest(self) -> str:

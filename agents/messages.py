@@ -18,8 +18,9 @@ from msgspec import Meta
 from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY, NUMBER_LIMIT, PLAN, REPORT
-from seedbus.bus.records import record
+from seedbus.bus.records import Count, record
 from seedbus.bus.text import printable
+from seedbus.pieces import Frame, stored
 
 RecordT = TypeVar("RecordT")
 AnyAlgorithm = Algorithm
@@ -115,6 +116,7 @@ def welcome(
     versions: Sequence[int] = (),
     log: Sequence[Any] = (),
     notes: bytes = b"",
+    base: PackedReplica | None = None,
 ) -> Envelope:
     """Return a WELCOME, the answer to a host's last JOIN.
 
@@ -125,24 +127,66 @@ def welcome(
         versions: for each follower of the host, the version to start from.
         log: the commits up to the newest of these versions, and of those that notes are about.
         notes: what the clients have downloaded, as `catch_up.client.pack_notes` returned it.
+        base: what the journal has in the place of its first commits; None: the log begins with the first.
     """
     column = struct.pack(f"<{len(versions)}I", *versions)
-    return Envelope(Kind.WELCOME, recipient, 0, version, [column, algorithm.pack_log(log).body, notes])
+    body = [column, algorithm.pack_log(log).body, notes]
+    body += [] if base is None else [[base.version, base.digest, stored(base.fields)]]
+    return Envelope(Kind.WELCOME, recipient, 0, version, body)
 
 
-def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> tuple[list[int], list[Any], bytes]:
-    """Return the versions of `count` followers, the log, and the packed notes. Raises `BadPayload`.
+class PackedReplica(NamedTuple):
+    """A whole replica, from which commits lead on that follow its version.
 
-    The log holds the commits 1, 2, …, at least to the newest of the versions. Of a dense algorithm it may hold a single
-    commit, or none.
+    Attributes:
+        version: of the replica.
+        digest: of the replica, 16 bytes.
+        fields: its fields, by name, as one run of little-endian bytes.
     """
-    column, body, notes = read_body(tuple[bytes, list[Any], bytes], envelope)
+
+    version: int
+    digest: bytes
+    fields: Frame
+
+
+class Welcome(NamedTuple):
+    """What a process begins with.
+
+    Attributes:
+        versions: of each of its followers.
+        log: the commits after `base`, or 1, 2, …, at least to the newest of the versions. Of a dense algorithm it may
+            hold a single commit, or none.
+        notes: see `welcome`.
+        base: the replica from which the log leads on; None: x₀.
+    """
+
+    versions: list[int]
+    log: list[Any]
+    notes: bytes
+    base: PackedReplica | None
+
+
+def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> Welcome:
+    """Return what a WELCOME says to a process of `count` followers. Raises `BadPayload`."""
+    *body, packed = envelope.body if len(envelope.body) > 3 else [*envelope.body, None]
+    column, commits, notes = read_body(tuple[bytes, list[Any], bytes], envelope._replace(body=body))
+    base = None if packed is None else _packed_replica(packed)
+    first = 0 if base is None else base.version
     if len(column) != 4 * count:
         raise BadPayload(f"a WELCOME has the versions of {len(column) // 4} followers, not of {count}")
-    versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(body)
-    if not algorithm.facts.is_dense and (max(versions, default=0) > len(log) or (log and log[0].version != 1)):
+    versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(commits)
+    is_wrong = max(versions, default=0) > first + len(log) or (log and log[0].version != first + 1)
+    if not algorithm.facts.is_dense and (is_wrong or any(0 < version < first for version in versions)):
         raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it states")
-    return versions, log, notes
+    return Welcome(versions, log, notes, base)
+
+
+def _packed_replica(packed: Any) -> PackedReplica:
+    try:
+        version, digest, fields = record(tuple[Count, bytes, Any], packed)
+        return PackedReplica(version, digest, b"".join(fields if isinstance(fields, list) else [fields]))
+    except (TypeError, ValueError) as error:
+        raise BadPayload(f"a WELCOME's replica has another form ({error})") from None
 
 
 def refuse(recipient: int, reason: str, detail: str) -> Envelope:

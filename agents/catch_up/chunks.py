@@ -24,7 +24,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from seedbus.agents.messages import read_body
+from seedbus.agents.messages import PackedReplica, read_body
 from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.records import Whole
@@ -183,7 +183,7 @@ def cut(replica: Replica, title: Title, index: int, chunk_bytes: int) -> Chunk:
         begin, end = max(0, first - before), max(0, first + chunk_bytes - before)
         width = field.dtype.itemsize
         part = field[begin // width : -(-end // width)]  # of a vector on a device, only this is copied to the host
-        raw = memoryview(_little(part)).cast("B")
+        raw = memoryview(little(part)).cast("B")
         parts.append(bytes(raw[begin % width : begin % width + end - begin]))
         before += field.nbytes
     return Chunk(title, index, b"".join(parts))
@@ -206,7 +206,13 @@ def restored(shape: Shape, title: Title, data: bytes) -> Replica:
     return replica
 
 
-def _little(field: Any) -> Any:
+def unpacked(packed: PackedReplica, first: Replica) -> Replica:
+    """Return a replica that was packed whole; first: one of the same shape. Raises `BadPayload`, as `restored` does."""
+    return restored(shape_of(first), Title(packed.version, 1, packed.digest), bytes(packed.fields))
+
+
+def little(field: Any) -> Any:
+    """Return a field's array in the byte order of snapshots."""
     return np.ascontiguousarray(field, dtype=field.dtype.newbyteorder("<"))
 
 

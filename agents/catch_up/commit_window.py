@@ -1,9 +1,9 @@
 """The recent commits that a server keeps in memory.
 
 They start after the version of the slowest member. If clients that miss too many get a snapshot, they start no earlier
-than such clients would need. The journal is never pruned: older commits are read from there if they are needed after
-all, by a process that joins late or a client that was away. With a dense algorithm followers need the newest commit
-only.
+than such clients would need. Older commits are read from the journal if they are needed after all, by a process that
+joins late or a client that was away; of a journal that was pruned, those after its base. With a dense algorithm
+followers need the newest commit only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommitWindow:
 
     Attributes:
         version: the version of the newest commit; 0 before the first.
-        is_limited: whether a follower may miss more than it is sent.
+        base: the version before the first commit that there is; 0 unless the journal was pruned.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class CommitWindow:
         self._max_commits = max_commits
         self._max_bytes = max_bytes
         self._is_dense = is_dense
-        self.is_limited = max_commits is not None or max_bytes is not None
-        self.version = 0
+        self._is_budgeted = max_commits is not None or max_bytes is not None
+        self.version = self.base = 0
         self._commits: list[Any] = []
         self._sizes = deque[int]()  # bytes of the newest commits, as many as a follower is sent
         self._bytes = 0
@@ -59,6 +59,15 @@ class CommitWindow:
         return self.version - len(self._commits)
 
     @property
+    def is_limited(self) -> bool:
+        """Whether a follower may miss more than it is sent."""
+        return self._is_budgeted or self.base > 0
+
+    def begin_at(self, base: int) -> None:
+        """Begin with the commits after version `base`; those before it are deleted."""
+        self.version = self.base = base
+
+    @property
     def counts_bytes(self) -> bool:
         """Whether `append` needs the size of a commit."""
         return self._max_bytes is not None
@@ -71,7 +80,7 @@ class CommitWindow:
             return
         self._commits.append(commit)
         self.version += 1
-        if self.is_limited:
+        if self._is_budgeted:
             self._sizes.append(size)
             self._bytes += size
         # The newest commit is sent whatever its size, because the newest snapshot may be one version older.
@@ -86,9 +95,11 @@ class CommitWindow:
         return bool(self._sizes) and version < self.version - len(self._sizes)
 
     def between(self, after: int, last: int) -> list[Any]:
-        """Return the commits after + 1 … last; with a dense algorithm the newest only, if it is among them."""
+        """Return the commits after + 1 … last, without deleted ones; with a dense algorithm the newest only, if it is
+        among them."""
         if self._is_dense:
             return self._commits if after < self.version <= last else []
+        after = max(after, self.base)
         first = self.first
         older = self._reload(after, min(first, last)) if self._reload and after < min(first, last) else []
         return [*older, *self._commits[max(0, after - first) : max(0, last - first)]]

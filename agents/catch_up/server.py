@@ -23,7 +23,7 @@ from seedbus.agents.catch_up.commit_window import CommitWindow, Reload
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.catch_up.snapshots import Snapshot, Snapshots
-from seedbus.agents.messages import AnyAlgorithm, Outgoing
+from seedbus.agents.messages import AnyAlgorithm, Outgoing, PackedReplica
 from seedbus.algorithms.contract import ReportRefused
 from seedbus.bus import Envelope, Kind, Tally
 from seedbus.bus.records import Count, Whole
@@ -147,6 +147,8 @@ class CatchUp(Snapshots):
     def plan_for(self, client: int) -> list[Outgoing]:
         """The open round's plan for a client, or nothing if it lags so far that it is to get a snapshot first."""
         version = self._versions[client]
+        if version < self.history.base and self.replays(client):
+            return []  # neither by commits nor by a snapshot, until another round asks it
         if self.history.is_limited and not self.replays(client):
             is_fresh = self._snapshot_for(client)
             if is_fresh is not None:
@@ -181,6 +183,8 @@ class CatchUp(Snapshots):
 
     def _is_beyond(self, version: int) -> bool:
         """Return whether a client at `version` misses more than it is sent: commits, or their sum if that is sent."""
+        if version < self.history.base:  # misses what is deleted
+            return True
         if not self.history.is_beyond(version):
             return False
         return self._most_bytes is None or self._missed_bytes(version, self._most_bytes) > self._most_bytes
@@ -189,7 +193,8 @@ class CatchUp(Snapshots):
         """Return what `_snapshot_for` does, for the way that takes the fewest bytes; of equal ones, the first."""
         version, held = self._versions[client], self.held
         newest, round = self.history.version, self._plan.round
-        oldest = 0 if self._most_commits is None else newest - self._most_commits  # from which a client may replay
+        # from which a client may replay
+        oldest = max(self.history.base, 0 if self._most_commits is None else newest - self._most_commits)
         if version >= oldest and self._missed_bytes(version, self._replica_bytes) <= self._replica_bytes:
             return None  # as for nearly all clients: no snapshot has so few bytes
         counts = SnapshotBytes(self._replica_bytes, self.lag, self._proofs())
@@ -249,10 +254,23 @@ class CatchUp(Snapshots):
         """Return all but the snapshot itself, and the commits."""
         return CatchUpState(self.round, self.version, sorted(self.allowed.items()), self.distrusts_peers)
 
-    def unpack(self, state: CatchUpState, held: bytes) -> None:
-        """Go on from what `pack` and `take_new` returned; b"": no snapshot is held."""
+    def unpack(self, state: CatchUpState, held: bytes, base: PackedReplica | None = None) -> None:
+        """Go on from what `pack` and `take_new` returned; b"": no snapshot is held.
+
+        Args:
+            base: what the journal has in the place of its first commits: the oldest snapshot that may be held.
+
+        Raises:
+            BadPayload: the base does not have its digest.
+        """
         self.round, self.version = state.round, state.version
         self.allowed = dict(state.allowed)
         self.distrusts_peers = state.distrusts_peers
         if held:
             self.held = Snapshot.unpack(held, self.lag.chunk_bytes)
+        if base is not None:
+            oldest = self.of_base(base)
+            self.history.begin_at(base.version)
+            if self.held is None or self.held.title.version < base.version:
+                self.held = oldest
+                self.allowed.clear()

@@ -35,7 +35,7 @@ import numpy as np
 from seedbus.agents.catch_up import chunks
 from seedbus.agents.catch_up.chunks import Chunk, Title
 from seedbus.agents.catch_up.settings import Lag
-from seedbus.agents.messages import Outgoing
+from seedbus.agents.messages import Outgoing, PackedReplica
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY
@@ -357,6 +357,15 @@ class Snapshots:
     def _fall_back(self, clients: Collection[int]) -> None:
         self._replays.update(clients)
         self.replaying.extend(clients)
+
+    def of_base(self, base: PackedReplica) -> Snapshot:
+        """Return the snapshot that is a journal's base. Raises `BadPayload`: it does not have its digest."""
+        data, size = bytes(base.fields), self.lag.chunk_bytes
+        pieces = [data[start : start + size] for start in range(0, len(data), size)]
+        snapshot = Snapshot(Title(base.version, len(pieces), base.digest), pieces)
+        if not self._has_digest(snapshot):
+            raise BadPayload("the base of the journal does not have its digest")
+        return snapshot
 
     def take_new(self) -> bytes | None:
         """Return the packed snapshot if it is another than at the last call."""

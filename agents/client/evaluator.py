@@ -71,10 +71,14 @@ class Evaluator:
         return self._replicas.get(EVALUATOR)
 
     def reset(self, version: int, log: Sequence[Any]) -> None:
-        """Go to `version`, whatever the version before; log: the commits 1, 2, …, at least up to `version`."""
+        """Go to `version`, whatever the version before; log: the commits from 1 on, or from the base of the replicas,
+        at least up to `version`."""
         if self._replicas.version(EVALUATOR) > version:
             self._replicas.forget(EVALUATOR)
             self._newest = None
+        base = self._replicas.base
+        if base is not None and self._replicas.version(EVALUATOR) < base.version <= version:
+            self._replicas.install(EVALUATOR, base.copy())
         commits = [commit for commit in log if commit.version <= version]
         if commits:  # a dense algorithm's log may have none: the next COMMIT alone then brings the whole model
             self._fold(commits)

@@ -19,7 +19,13 @@ from seedbus.vector import is_on_host
 
 
 class Replicas:
-    """Replicas by client, advanced by commits. They start from x₀, or where `reset` puts them."""
+    """Replicas by client, advanced by commits. They start from x₀, or where `reset` puts them.
+
+    Attributes:
+        base: the replica from which the log of `reset` leads on; None: x₀.
+    """
+
+    base: Replica | None = None
 
     def __init__(
         self,
@@ -53,8 +59,9 @@ class Replicas:
 
         Args:
             versions: client → version.
-            log: the commits 1, 2, …, at least to the newest of these versions. Of a dense algorithm it may hold the
-                newest commit alone; clients at an earlier version are then soon brought to a newer one.
+            log: the commits from 1 on, or from that of `base`, at least to the newest of these versions. Of a dense
+                algorithm it may hold the newest commit alone; clients at an earlier version are then soon brought to a
+                newer one.
         """
         moved = [client for client, replica in self._by_client.items() if replica.version != versions.get(client)]
         for client in moved:
@@ -157,9 +164,9 @@ class Replicas:
         """
         if version in self._by_version:
             return self._by_version[version]
-        older = [other for other in self._by_version if other <= version]
-        can_start_from_older = older and not self._is_dense
-        replica = self._by_version[max(older)].copy() if can_start_from_older else self.first()
+        older = [other for other in self._by_version.values() if other.version <= version and not self._is_dense]
+        older += [self.base] if self.base is not None and self.base.version <= version else []
+        replica = max(older, key=lambda other: other.version).copy() if older else self.first()
         if version > replica.version:
             self._algorithm.apply(replica, [commit for commit in self._log if commit.version <= version])
         if replica.version != version:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from seedbus.agents import messages
+from seedbus.agents.catch_up.chunks import bytes_of, shape_of, unpacked
 from seedbus.agents.catch_up.client import unpack_notes
 from seedbus.agents.client.client_spec import ClientSpec
 from seedbus.agents.client.client_state import ClientStateStore
@@ -93,7 +96,8 @@ class Followers:
         self._decoder = Decoder()
         self._max_together = MAX_TOGETHER if spec.gathers else 1
         self._addresses = addresses(offer.spans, offer.evaluates)
-        self.longest = SHORT + algorithm.sizes(problem.dimension, 1).message
+        whole = bytes_of(shape_of(algorithm.replica(np.zeros(1, np.float32)))) * problem.dimension  # of a WELCOME
+        self.longest = SHORT + max(algorithm.sizes(problem.dimension, 1).message, whole)
         clients = [address for address in self._addresses if address != EVALUATOR]
         replicas = Replicas(
             algorithm, lambda: algorithm.replica(problem.x0()), shares=not spec.verify_every, place=spec.place
@@ -123,11 +127,13 @@ class Followers:
             envelope = decode(frame)
             if envelope.kind is Kind.REFUSE:
                 raise JoinRefused(*messages.unpack_refuse(envelope))
-            versions, log, packed = messages.unpack_welcome(self._algorithm, envelope, len(self._addresses))
+            versions, log, packed, base = messages.unpack_welcome(self._algorithm, envelope, len(self._addresses))
             notes = unpack_notes(packed)
+            replica = None if base is None else unpacked(base, self.host.replicas.first())
         except (MalformedEnvelope, BadPayload) as error:
             raise JoinRefused("bad-welcome", str(error)) from None
         version_of = dict(zip(self._addresses, versions, strict=True))
+        self.host.replicas.base = replica
         if self.evaluator is not None:
             self.evaluator.reset(version_of[EVALUATOR], log)
         self.host.replicas.reset(version_of, log)

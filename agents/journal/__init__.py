@@ -1,4 +1,4 @@
 """The journal: every commit, durable before it is published, and all that a resumed run needs.
 
-Doors: `digests`, `file`, `head`, `holder`, `journal`, `metrics`, `reader`, `records`.
+Doors: `base`, `digests`, `file`, `head`, `holder`, `journal`, `metrics`, `reader`, `records`.
 """

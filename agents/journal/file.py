@@ -14,6 +14,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal import base
 from seedbus.agents.journal.long_values import TABLE
 from seedbus.bus.files import WrongFileType, check_file, descriptor, remove, sync_folder
 from seedbus.bus.text import printable
@@ -137,7 +138,7 @@ def check_tables(path: Path, database: sqlite3.Connection) -> None:
 def _tables() -> dict[str, tuple[str, str | None]]:
     """name → (kind, statement that created it) of each table and index, as SQLite stores them."""
     with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(f"{_SCHEMA}{TABLE};")
+        database.executescript(f"{_SCHEMA}{TABLE};{base.TABLES};")
         return {name: (kind, sql) for kind, name, sql in database.execute("SELECT type, name, sql FROM sqlite_master")}
 
 

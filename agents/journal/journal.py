@@ -9,7 +9,8 @@ itself; the checkpoint carries the digest of the last link and of all other tabl
 round that holds it, and so is a file of which only some parts are newer than the rest. Rounds that are cut off at the
 end leave a sound chain; `head.py` detects their loss.
 
-x₀ and the journal together are the model: `replay` needs `rounds` and nothing else.
+x₀ and the journal together are the model: `replay` needs `rounds` and nothing else. `base.py` is what a journal has in
+the place of first commits that were pruned.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.base import Base
 from seedbus.agents.journal.digests import ROOT, SEAL, MemberValue, TableDigests, digest, seal_of
 from seedbus.agents.journal.file import (
     FILE,
@@ -270,6 +272,37 @@ class Journal:
         """Note that all rows of the checkpoint are in the ledger's files now, of which there are `segments`."""
         self.finish([], segments, {})
 
+    def base(self) -> Base | None:
+        """Return what the journal has in the place of its first commits, verified; None: it has all of them.
+
+        Raises:
+            JournalDamaged: it does not verify.
+        """
+        with self._plain_errors():
+            return self._reader.bases.get()
+
+    def link_before(self, round: int) -> bytes:
+        """Return the link of the chain that the round before this one added, unverified. Raises `JournalDamaged`."""
+        with self._plain_errors():
+            base = self._reader.bases.get()
+            if base is not None and round == base.round:
+                return base.link
+            found = self._reader.link_of(round - 1) if round else self._reader.root()
+            if found is None:
+                raise JournalDamaged(self.folder / FILE, 0, f"round {round - 1} is missing")
+            return found
+
+    def prune(self, base: Base) -> None:
+        """Delete the commits before a base, which takes their place, and give the space back to the file system.
+
+        If the process is killed, either all of them are deleted or none. Space that was not given back is used for
+        later rounds.
+        """
+        with self._writing():
+            self._reader.bases.put(base)
+        with self._plain_errors(reads=False):
+            self._database.execute("VACUUM")
+
     def checkpoint(self) -> Checkpoint | None:
         """Return the state after the last whole round, verified; None before the first. Raises `JournalDamaged`."""
         with self._plain_errors():
@@ -305,6 +338,7 @@ class Journal:
             last=last,
             partial_downloads=partial_downloads,
             held=self._reader.held(),
+            base=self.base(),
         )
 
     def segments(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import JournalDamaged
+from seedbus.agents.journal.base import Bases
 from seedbus.agents.journal.digests import ROOT, TableDigests, digest
 from seedbus.agents.journal.file import LONGEST
 from seedbus.agents.journal.long_values import LongValues
@@ -58,6 +59,7 @@ class JournalReader:
         self._path = path
         self._database = database
         self.long_values = LongValues(database)
+        self.bases = Bases(database, self.long_values)
 
     def select(self, what: str, *values: Any) -> sqlite3.Cursor:
         """Execute a SELECT with these values in the place of its question marks."""
@@ -136,23 +138,30 @@ class JournalReader:
 
     def rounds(self, after: int = 0) -> Iterator[StoredRound]:
         """Yield the rounds from the one on that made version `after` + 1, each once it is verified."""
-        good = self._first_round(after)
-        chain = self.link_of(good - 1) or self.root()
+        good, chain, base = self._first_round(after), self.root(), self.bases.get()
+        if base is not None:
+            for round, version, body in self.bases.rounds(base) if after < base.replica.version else ():
+                if version > after or not after:
+                    yield self._stored(round, version, body)
+            good, chain = max(good, base.round), base.link
+        chain = self.link_of(good - 1) or chain
         columns = "round, version, body, chain FROM rounds WHERE round >= ? ORDER BY round"
         for round, version, body, its_link in self.select(columns, good):
             chain = link(chain, round, version, body)
             if round != good or chain != its_link:
                 raise JournalDamaged(self._path, good, f"round {good} does not verify")
-            unpacked = msgpack.unpackb(body)
-            try:
-                stored = StoredRound.unpack(round, version, unpacked)
-            except ValueError as error:
-                what = f"round {good} has another form than a run writes ({error})"
-                raise JournalDamaged(self._path, good, what) from None
+            stored = self._stored(round, version, msgpack.unpackb(body))
             if isinstance(stored.commit, bytes):
                 stored = stored._replace(commit=self._model(version, stored.commit, good))
             yield stored
             good += 1
+
+    def _stored(self, round: int, version: int, body: Any) -> StoredRound:
+        try:
+            return StoredRound.unpack(round, version, body)
+        except ValueError as error:
+            what = f"round {round} has another form than a run writes ({error})"
+            raise JournalDamaged(self._path, round, what) from None
 
     def _model(self, version: int, its_digest: bytes, good: int) -> list[Any]:
         """Return a dense commit, or [] if it is not kept."""

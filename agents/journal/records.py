@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from seedbus.agents.journal.base import Base
 from seedbus.agents.journal.digests import TableDigests
 from seedbus.agents.round_record import NO_RECORD, RoundRecord
 from seedbus.bus.records import record
@@ -140,6 +141,7 @@ class Checkpoint:
         rows: rows of the ledger that are in none of its files yet.
         last: the last whole round.
         held: what the server holds for clients that lag, packed; b"": nothing.
+        base: what the journal has in the place of its first commits; None: it has all.
     """
 
     state: list[Any]
@@ -151,6 +153,7 @@ class Checkpoint:
     last: LastRound
     partial_downloads: dict[int, bytes]
     held: bytes
+    base: Base | None = None
 
 
 class Glance(NamedTuple):

@@ -33,7 +33,7 @@ from seedbus.agents.extensions import Exchange, Spending
 from seedbus.agents.journal.metrics import TOLD
 from seedbus.agents.journal.records import MemberPosition
 from seedbus.agents.measuring.server import Measuring, beside_means
-from seedbus.agents.messages import Evaluation, Join, Measured, Outgoing
+from seedbus.agents.messages import Evaluation, Join, Measured, Outgoing, PackedReplica
 from seedbus.agents.observer import NullObserver, Observer
 from seedbus.agents.refusals import NOBODY, Mark, Reason, Refusal, Refusals, RefusedState
 from seedbus.agents.round_record import ClosedRound
@@ -91,6 +91,7 @@ class Coordinator:
         silent: members that do not answer.
         catch_up: what clients that lag are given.
         history: the commits that are held.
+        base: what the journal has in the place of its first commits; None: it has all.
         refusals: counts of what was refused.
         measuring: the evaluation by clients; None: the evaluator measures.
         reader: reads reports that have come together.
@@ -147,6 +148,7 @@ class Coordinator:
             proofs=lambda: self.joining.proofs,
         )
         self.history = self.catch_up.history
+        self.base: PackedReplica | None = None
         self.rounds = Rounds(spec)
         self._durable = self.rounds.pack()
         self.joining = Joining(spec, self.positions, self.catch_up, self.rounds, proofs=proofs or {}, apart=apart)
@@ -541,22 +543,29 @@ class Coordinator:
         )
 
     def restore(
-        self, state: CoordinatorState, log: Iterable[Any], known: Mapping[int, MemberPosition], held: bytes = b""
+        self,
+        state: CoordinatorState,
+        log: Iterable[Any],
+        known: Mapping[int, MemberPosition],
+        held: bytes = b"",
+        base: PackedReplica | None = None,
     ) -> None:
         """Go on from a checkpoint.
 
         Args:
             state: what `checkpoint` returned.
-            log: all commits that it was made after, in order.
+            log: all commits that it was made after, in order; if there is a base, those after it.
             known: the newest position of each client that `Positions.take_believed` returned.
             held: what `CatchUp.take_new` returned last; b"": nothing.
+            base: what the journal has in the place of its first commits; None: it has all.
         """
+        self.base = base
         self._durable = state.rounds
         self.rounds.unpack(self._durable)
         self.refusals.unpack(state.refusals)
         self.progress = Progress.unpack(state.progress, self._spending())
         self.verifier.unpack(state.verifier)
-        self.catch_up.unpack(state.catch_up, held)
+        self.catch_up.unpack(state.catch_up, held, base)
         self.positions.restore_believed(known, with_members=not self.joining.believes)
         for commit in log:
             self.catch_up.remember(commit, self.positions.slowest(self.version))

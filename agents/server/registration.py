@@ -351,7 +351,8 @@ class Registration:
         return self._is_evaluator_free and not any(worker.offer.evaluates for worker in self._workers.values())
 
     def _welcome(self, worker: _Worker) -> Frame:
-        """The WELCOME: the version of each follower, and all commits that they need to get there.
+        """The WELCOME: the version of each follower, and all commits that they need to get there, from the
+        journal's base on if it has one.
 
         In simulated time these are the actual versions, with the notes of incomplete downloads: a process that replaces
         another one continues where that one was. In real time clients are where the server believes them to be.
@@ -362,6 +363,9 @@ class Registration:
             (positions.believed if is_real_time and address != EVALUATOR else positions.actual).get(address, 0)
             for address in worker.addresses
         ]
+        pruned = self._coordinator.base
+        if pruned is not None:  # who is before it begins anew
+            versions = [version if version >= pruned.version else 0 for version in versions]
         partial_downloads = {} if is_real_time else positions.partial_downloads
         notes = [
             (partial_downloads[address], base)
@@ -370,9 +374,8 @@ class Registration:
         ]
         log = self._coordinator.history.between(0, max([*versions, *(base for _, base in notes)], default=0))
         packed_notes = pack_notes([note for note, _ in notes])
-        welcome = messages.welcome(
-            self._coordinator.algorithm, worker.offer.host, self._coordinator.version, versions, log, packed_notes
-        )
+        algorithm, newest = self._coordinator.algorithm, self._coordinator.version
+        welcome = messages.welcome(algorithm, worker.offer.host, newest, versions, log, packed_notes, pruned)
         clients = hosted(worker.offer.spans, evaluates=worker.offer.evaluates)
         lacks = {"lacks_evaluator": True} if EVALUATOR in self.missing else {}
         self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients, **lacks)

@@ -112,14 +112,15 @@ class Server:
 
         Args:
             checkpoint: the journal's.
-            log: all commits before it, in order.
+            log: all commits before it that the journal has, in order.
 
         Raises:
             ValueError: its state has another form than a server writes.
         """
         is_virtual, last_round = self.bus.clock.is_virtual, checkpoint.last.round
         state = restored(checkpoint.state, last_round, is_virtual=is_virtual)
-        self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.held)
+        base = None if checkpoint.base is None else checkpoint.base.replica
+        self.coordinator.restore(state.coordinator, log, checkpoint.positions, checkpoint.held, base)
         self._availability.unpack(state.availability)
         self._arrivals.unpack(state.arrivals)
         self.coordinator.positions.restore_actual(checkpoint.actual_versions, checkpoint.partial_downloads)

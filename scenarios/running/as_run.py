@@ -36,7 +36,7 @@ class OtherRun:
         """Return the run in a folder.
 
         Raises:
-            RunFolderError: there is none, it is of another scenario, or it has no round.
+            RunFolderError: there is none, it is of another scenario, it has no round, or its journal was pruned.
             JournalDamaged: its journal cannot be read.
             ScenarioError: no server has decided in it.
         """
@@ -48,6 +48,8 @@ class OtherRun:
                 raise ScenarioError(f"--as {folder}", [f"{feature.unrepeatable}, so no rehearsal has its bits"])
         refuse_another(scenario, scenario_of(folder), folder)
         with closing(Journal.open(folder, for_writing=False)) as journal:
+            if journal.base() is not None:
+                raise RunFolderError(folder, "its journal was pruned; expected a run with all of its commits")
             decisions, facts = _decisions(journal), journal.facts()
         if not decisions.rounds:
             raise RunFolderError(folder, "it has no round that could be rehearsed; expected one at least")

@@ -7,13 +7,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seedbus.agents.catch_up import chunks
 from seedbus.agents.errors import JournalDamaged, RunFolderError
+from seedbus.agents.journal.base import Base
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import kept_every
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build, unpacked
-from seedbus.algorithms.contract import Replica, Vector
+from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
 from seedbus.bus.text import counted
@@ -37,6 +39,7 @@ class Replayed:
         point: the model's coordinates, as they are evaluated, float32 [d]; where clients are sent others, as those of
             FedACG and FedExP are, the replica holds what they are sent.
         preprocessing: how samples become inputs of the model, and what its outputs mean; None: the task does not tell.
+        chain: the link of the journal's chain of digests after the round, in hexadecimal.
     """
 
     round: int
@@ -44,6 +47,7 @@ class Replayed:
     problem: Problem = field(repr=False)
     point: Vector = field(repr=False)
     preprocessing: Preprocessing | None = field(default=None, repr=False)
+    chain: str = field(default="", repr=False)
 
     @property
     def digest(self) -> str:
@@ -92,7 +96,7 @@ def replay(run: str | Path, round: int | None = None, *, task: Task | None = Non
         RunFolderError: the folder cannot be used, or its run was begun by another build.
         JournalDamaged: a round that is needed is damaged.
         DataError: the task's data is missing.
-        ScenarioError: the run has no such round, or kept no model of it.
+        ScenarioError: the run has no such round, kept no model of it, or its commits were pruned.
     """
     (replayed,) = replays(run, [round], task=task)
     return replayed
@@ -114,7 +118,33 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     with closing(Journal.open(folder, for_writing=False)) as journal:
         needed = None if None in rounds else max((each for each in rounds if each is not None), default=0)
         stored = _undamaged(journal, needed)
-        facts = journal.facts()
+        facts, base = journal.facts(), journal.base()
+        numbers = _checked(run, rounds, stored, base)
+        chains = [journal.link_before(number).hex() for number in numbers]
+    problem = bind(scenario)
+    relabel(scenario, problem)  # for an analysis that has clients train again
+    check_build(Path(run), facts, build_of(scenario, problem))
+    preprocessing = scenario.task.preprocessing()
+    algorithm = followed(scenario, problem)
+    use_all_cores()  # which changes no bit
+    for number, chain in zip(numbers, chains, strict=True):
+        replica = algorithm.replica(problem.x0())
+        made = _with_commit(stored[:number])
+        if base is not None and number:
+            try:
+                replica = chunks.unpacked(base.replica, replica)
+            except BadPayload as error:
+                raise JournalDamaged(Path(run) / FILE, 0, f"its base is {error}") from None
+            made = [each for each in made if each.commit]
+        folded = made[-1:] if algorithm.facts.is_dense else made  # a dense commit is a whole model
+        commits = [commit for each in folded for commit in unpacked(algorithm, each, Path(run) / FILE)]
+        algorithm.apply(replica, commits)
+        point = algorithm.point(replica, commits[-1] if commits else None)
+        yield Replayed(number, replica, problem, point, preprocessing, chain)
+
+
+def _checked(run: str | Path, rounds: Sequence[int | None], stored: list[StoredRound], base: Base | None) -> list[int]:
+    """Return numbers of rounds of which a model can be made. Raises `ScenarioError`: of one of them none can."""
     numbers = [len(stored) if each is None else int(each) for each in rounds]
     for number in numbers:
         if not 0 <= number <= len(stored):
@@ -123,22 +153,12 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
                 [f"the run in {run} has {counted(len(stored), 'round')}; expected 0 to {len(stored)}"],
             )
         made = _with_commit(stored[:number])
-        if made and not made[-1].commit:
+        if base is not None and 0 < number < base.round:
+            what = f"its commits were pruned; expected 0 or {base.round:,} to {len(stored):,}"
+            raise ScenarioError(f"round {number} of {run}", [what])
+        if base is None and made and not made[-1].commit:
             raise ScenarioError(f"round {number}", [_kept_models(run, stored)])
-    problem = bind(scenario)
-    relabel(scenario, problem)  # for an analysis that has clients train again
-    check_build(Path(run), facts, build_of(scenario, problem))
-    preprocessing = scenario.task.preprocessing()
-    algorithm = followed(scenario, problem)
-    use_all_cores()  # which changes no bit
-    for number in numbers:
-        replica = algorithm.replica(problem.x0())
-        made = _with_commit(stored[:number])
-        folded = made[-1:] if algorithm.facts.is_dense else made  # a dense commit is a whole model
-        commits = [commit for each in folded for commit in unpacked(algorithm, each, Path(run) / FILE)]
-        algorithm.apply(replica, commits)
-        point = algorithm.point(replica, commits[-1] if commits else None)
-        yield Replayed(number, replica, problem, point, preprocessing)
+    return numbers
 
 
 def _with_commit(rounds: list[StoredRound]) -> list[StoredRound]:

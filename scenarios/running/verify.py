@@ -104,6 +104,11 @@ def verify(run: str | Path, *, task: Task | None = None) -> Verified:
         if outcome is None or not (folder / RESULTS).exists():
             raise RunFolderError(folder, f"this run has no {RESULTS} yet; `{resuming(folder)}` writes it")
         unchecked = {name: "nothing of it is read" for name in (SCENARIO, ANALYSIS, LOG) if (folder / name).exists()}
+        if (base := journal.base()) is not None:
+            unchecked[f"the commits of rounds 0 to {base.round - 1:,}"] = (
+                f"they were pruned: the chain of digests goes on from {base.link.hex()}, and a replay from the model "
+                f"that they made, {base.replica.digest.hex()}"
+            )
         outcome, why_not = _replayed(folder, journal, outcome, task)
         if why_not:
             unchecked["a replay of the model"] = why_not

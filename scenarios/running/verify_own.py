@@ -103,7 +103,12 @@ def _contradiction(answer: Answer, rounds: Sequence[StoredRound]) -> str:
 
 def _models(run: Path, answers: Sequence[Answer]) -> tuple[str, str]:
     """Return at which version a client was given another model than the journal makes, and why none was compared."""
-    in_order = sorted(answers, key=lambda answer: answer.round)
+    with closing(Journal.open(run, for_writing=False)) as journal:
+        base = journal.base()
+    first_kept = 0 if base is None else base.round
+    in_order = sorted((each for each in answers if each.round >= first_kept), key=lambda answer: answer.round)
+    if answers and not in_order:
+        return "", f"the commits of rounds 0 to {first_kept - 1:,} were pruned, and this client answered in none later"
 
     def differs(answer: Answer) -> bool:
         return replay(run, answer.round).digest != answer.model

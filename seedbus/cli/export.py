@@ -67,7 +67,7 @@ def export(
         model = replay(run, at)
         if out is not None:
             model.save(out)
-        facts = {"round": model.round, "version": model.replica.version, "digest": model.digest}
+        facts = {"round": model.round, "version": model.replica.version, "digest": model.digest, "chain": model.chain}
         if output == "json":
             typer.echo(json.dumps(facts | {"out": None if out is None else str(out)}))
         else:

@@ -1,4 +1,4 @@
-"""`seedbus runs`: list the runs in a folder; watch and stop one."""
+"""`seedbus runs`: list the runs in a folder; watch, stop and prune one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,16 @@ def runs(
             min=0, metavar="SECONDS", help="With --stop: how long to wait for the end of that round; default: 60."
         ),
     ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Have the model take the place of commits that no client needs, in the journal of a stopped run.",
+        ),
+    ] = False,
     output: Output = "text",
 ) -> None:
-    """List the runs in a folder, the newest first, each with its state; or watch or stop one.
+    """List the runs in a folder, the newest first, each with its state; or watch, stop or prune one.
 
     Of one run it shows its processes, lag, rates, the slowest clients and refusals, and of an ended run its end. The
     run does not notice. Where stdout is no terminal, one frame is printed. Ctrl-C ends it.
@@ -43,7 +50,10 @@ def runs(
     with cli_errors():
         from seedbus.scenarios.operations.run_state import is_run
 
-        if stop:
+        if prune:
+            _refuse(("--stop", stop), ("--patience", patience is not None), ("--format", output == "json"))
+            _prune(folder)
+        elif stop:
             if output == "json":
                 raise ScenarioError("--stop", ["it prints a sentence; expected no --format"])
             _stop(folder, 60.0 if patience is None else patience)
@@ -53,6 +63,24 @@ def runs(
             _watch(folder)
         else:
             _list(folder, output)
+
+
+def _refuse(*given: tuple[str, bool]) -> None:
+    for name, is_given in given:
+        if is_given:
+            raise ScenarioError("--prune", [f"it prints a sentence, and stops nothing; expected no {name}"])
+
+
+def _prune(run: Path) -> None:
+    from seedbus.scenarios.running.prune import prune
+
+    pruned = prune(run)
+    if pruned is None:
+        say(f"{run}: nothing was pruned: the clients may need all commits that the journal has")
+        return
+    sizes = f"{pruned.bytes_before:,} bytes to {pruned.bytes_after:,}"
+    say(f"{run}: the commits of rounds 0 to {pruned.round - 1:,} were pruned, and the journal went from {sizes}")
+    say(f"in their place: version {pruned.version}, digest {pruned.digest}; the chain of digests there: {pruned.link}")
 
 
 def _watch(run: Path) -> None:

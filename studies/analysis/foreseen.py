@@ -54,8 +54,11 @@ def foreseen(folder: Path, parts: Sequence[str]) -> Takes:
         seconds += _evaluation(model, inside, names)
     if names.intersection(CURVED) and isinstance(inside, TwiceDifferentiable):
         seconds += _curvature(model, sum(part.size for part in inside.parts) if isinstance(inside, HasParts) else 1)
-    if run.commits and not run.algorithm.facts.is_dense:
-        fold = _timed(lambda: run.algorithm.apply(run.algorithm.replica(problem.x0()), run.commits)) / len(run.commits)
+    commits: Sequence[Any] = ()
+    with suppress(NotHere):  # of a pruned run
+        commits = run.commits
+    if commits and not run.algorithm.facts.is_dense:
+        fold = _timed(lambda: run.algorithm.apply(run.algorithm.replica(problem.x0()), commits)) / len(commits)
         has_nulls = "hessian" in model.replayed.replica.fields and names.intersection(CURVED[1:])
         a_round = fold * (1 + run.effort.nulls if has_nulls else 1)  # the model itself is made anew, too
     if "divergence" in names:

@@ -237,7 +237,13 @@ class Subject:
 
     @cached_property
     def commits(self) -> list[Any]:
-        """All commits, oldest first; of a dense algorithm those that are kept."""
+        """All commits, oldest first; of a dense algorithm those that are kept.
+
+        Raises:
+            NotHere: the first ones were pruned.
+        """
+        if not self.algorithm.facts.is_dense and any(stored.commit == [] for stored in self.stored):
+            raise NotHere("the first commits were pruned from the journal")
         made = (stored for stored in self.stored if stored.commit)
         return [commit for stored in made for commit in unpacked(self.algorithm, stored, self.folder / FILE)]
 

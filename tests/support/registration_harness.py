@@ -97,7 +97,7 @@ class RegistrationHarness:
         """Let a host join; return the versions that the WELCOME names, and how many commits it holds."""
         (welcome,), _ = self.join(host, *spans)
         assert (welcome.kind, welcome.client, welcome.base) == (Kind.WELCOME, host, self.coordinator.version)
-        versions, log, _ = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
+        versions, log, *_ = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
         assert [commit.version for commit in log] == list(range(1, len(log) + 1))
         return versions, len(log)
 

@@ -10,11 +10,12 @@ from algorithm_cases import Rehearsal, bits, make, rehearse
 from coordinator_cases import PROOF
 
 from seedbus.agents import messages
-from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Title
+from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Title, pull
 from seedbus.agents.catch_up.server import CatchUp
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.catch_up.snapshots import Snapshot, Snapshots
+from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.bus import Kind
 
 NEWEST, CHUNK = 60, 64
@@ -128,6 +129,43 @@ def test_a_client_gets_what_takes_the_fewest_bytes(
             assert taken(catch_up, client) == expected, (kept, held, patience, client)
             ways.add(expected)
     assert ways == {"replay", "held", "fresh"}
+
+
+@pytest.mark.parametrize("held", [None, 30, 50])
+@pytest.mark.parametrize("lag", [None, Lag(snapshot_after_bytes="snapshot"), Lag(snapshot_after_commits=NEWEST)])
+def test_a_client_before_the_base_of_a_pruned_journal_gets_a_snapshot_or_nothing(
+    run: Rehearsal, lag: Lag | None, held: int | None
+) -> None:
+    first = 40
+    replica = run.newcomer()
+    run.algorithm.apply(replica, run.commits[:first])
+    fields = b"".join(field.tobytes() for _, field in sorted(replica.fields.items()))
+    base = messages.PackedReplica(first, bytes.fromhex(replica.digest()), fields)
+    catch_up = CatchUp(
+        run.algorithm,
+        lag,
+        {client: client for client in range(READER)},
+        replica_bytes=LARGE,  # so that commits are the cheapest way, where there are any
+        reload=lambda after, last: run.commits[after:last] if after >= first else pytest.fail("they are deleted"),
+        proofs=lambda: PROOF,
+    )
+    older = b"" if held is None else Snapshot(Title(held, 1, bytes(DIGEST_BYTES)), [fields]).pack()
+    catch_up.unpack(catch_up.pack(), older, base)
+    for commit in run.commits[first:]:
+        catch_up.remember(commit, commit.version)
+    catch_up.open(run.algorithm.plan(NEWEST, NEWEST, 7), {*range(READER)})
+    assert catch_up.held is not None and catch_up.held.title.version == max(first, held or 0)
+    for client in (0, 1, first - 1):
+        assert taken(catch_up, client) in {"held", "fresh"}
+        catch_up.request(client, is_fresh=False)
+        catch_up.messages.clear()
+        with pytest.raises(ReportRefused, match="has another digest"):  # it says so
+            catch_up.received(pull(catch_up.held.title, (), client, NEWEST))
+        assert not catch_up.take(), "neither commits with a gap nor the same snapshot again"
+    for client in (first, first + 1, NEWEST):
+        assert taken(catch_up, client) == "replay"
+    with pytest.raises(BadPayload, match="the base of the journal does not have its digest"):
+        catch_up.unpack(catch_up.pack(), b"", base._replace(digest=bytes(DIGEST_BYTES)))
 
 
 @pytest.mark.parametrize("budget", [None, 9])

@@ -22,6 +22,7 @@ from seedbus.agents.client.clients import ELSEWHERE
 from seedbus.agents.client.worker import Followers, prove
 from seedbus.agents.errors import JoinRefused
 from seedbus.agents.messages import DIGEST, EVALUATE, Join, Span
+from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.dense.payloads import DenseCommit
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.bus import EVALUATOR, HOST, SERVER, Envelope, Kind, Offer, decode, encode
@@ -262,7 +263,52 @@ def test_followers_are_reset_to_the_given_versions() -> None:
     assert [hosted.host.replicas.version(client) for client in (0, 1)] == [2, 0]
 
 
+def at_version(version: int) -> Replica:
+    replica: Replica = ALGORITHM.replica(PROBLEM.x0())
+    ALGORITHM.apply(replica, log(version))
+    return replica
+
+
+def base(version: int, **changes: Any) -> messages.PackedReplica:
+    """The packed replica of a version, of an algorithm whose only field is x."""
+    replica = at_version(version)
+    packed = messages.PackedReplica(version, bytes.fromhex(replica.digest()), replica.x.tobytes())
+    return packed._replace(**changes)
+
+
+@pytest.mark.parametrize("verify_every", [0, 1])
+def test_followers_begin_at_the_base_of_a_pruned_journal_or_anew(verify_every: int) -> None:
+    hosted = followers((0, 2), evaluates=True, verify_every=verify_every)
+    for _ in range(2):  # a process that goes on joins again
+        hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 5, [5, 4, 0, 3], log(5)[3:], base=base(3))))
+        assert hosted.evaluator is not None
+        addresses = (EVALUATOR, 0, 1, 2)
+        versions = [hosted.host.replicas.get(address).version for address in addresses]
+        assert sorted(versions) == [0, 3, 4, 5]
+        for address, version in zip(addresses, versions, strict=True):
+            assert hosted.host.replicas.get(address).digest() == at_version(version).digest()
+        hosted.handle(commit(6, 0, commits=1))
+        assert hosted.evaluator.replica.digest() == at_version(6).digest()
+
+
 REFUSALS: dict[str, tuple[bytes, str]] = {
+    "versions before the base": (
+        frame(messages.welcome(ALGORITHM, HOST, 4, [4, 2], log(4)[3:], base=base(3))),
+        "bad-welcome",
+    ),
+    "a log that does not follow on the base": (
+        frame(messages.welcome(ALGORITHM, HOST, 4, [4, 0], log(4)[1:], base=base(3))),
+        "bad-welcome",
+    ),
+    "a base of another digest": (
+        frame(messages.welcome(ALGORITHM, HOST, 4, [4, 0], log(4)[3:], base=base(3, digest=bytes(16)))),
+        "bad-welcome",
+    ),
+    "a base that is too short": (
+        frame(messages.welcome(ALGORITHM, HOST, 4, [4, 0], log(4)[3:], base=base(3, fields=b"x"))),
+        "bad-welcome",
+    ),
+    "a base that is none": (frame(Envelope(Kind.WELCOME, HOST, 0, 4, [bytes(8), [], b"", [3, 4, [5]]])), "bad-welcome"),
     "refuse": (frame(messages.refuse(HOST, "x0", "another task")), "x0"),
     "junk": (b"\xc1", "bad-welcome"),
     "another kind": (frame(messages.bye(HOST)), "bad-welcome"),

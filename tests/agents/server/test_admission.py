@@ -169,7 +169,7 @@ def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual
     harness.registration.gone(HOST, "it was killed")
     harness.offer(HostRequest())
     (welcome,), _ = harness.join(HOST, Span(0, 1, 0))
-    _, log, packed = messages.unpack_welcome(ALGORITHM, welcome, 3)
+    _, log, packed, _ = messages.unpack_welcome(ALGORITHM, welcome, 3)
     assert [note.base for note in unpack_notes(packed)] == [3] * notes, "an older snapshot is of no use"
     assert len(log) == 3
 

@@ -119,6 +119,22 @@ def test_what_is_written_out_is_what_transformers_loads(opt: Path, make: Any) ->
     assert torch.equal(model.lm_head.weight, tensors["model.decoder.embed_tokens.weight"])
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_a_lora_that_is_written_out_is_what_peft_loads(opt: Path, make: Any) -> None:
+    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    from transformers import AutoModelForCausalLM
+
+    problem = bind(make(train={"kind": "lora", "rank": 4, "alpha": 8}))
+    x = problem.x0() + np.float32(0.01)
+    written = {name: torch.from_numpy(tensor) for name, tensor in problem.state_dict(x).items()}
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(opt), config)
+    loaded = set_peft_model_state_dict(model, written)
+    assert not loaded.unexpected_keys and not [name for name in loaded.missing_keys if "lora_" in name]
+    theirs = {name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name}
+    assert theirs.keys() == written.keys() and all(torch.equal(theirs[name], each) for name, each in written.items())
+
+
 def test_the_identity_is_of_all_that_x_does_not_show(tmp_path: Path, opt: Path, texts: Path, make: Any) -> None:
     same = [bind(make(train={"kind": "lora"}), seed=3, clients=clients).identity() for clients in (1, 2)]
     assert same[0] == same[1]

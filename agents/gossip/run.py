@@ -303,15 +303,18 @@ class GossipRun:
             self.observer.measured(line)
 
     def _distance(self) -> float:
-        """Return the root of the mean squared distance of the nodes' models from their mean."""
+        """Return the root of the mean squared distance of the nodes' models from their mean.
+
+        Sums are NumPy's: the bits of a product of two vectors depend on the processor.
+        """
         total, squares = np.zeros(self.problem.dimension), 0.0
         first = np.asarray(self.spec.algorithm.point(self.nodes[0].replica)).astype(np.float64)
         for node in self.nodes:  # relative to one of them, so that little is cancelled
             apart = np.asarray(self.spec.algorithm.point(node.replica)) - first
             total += apart
-            squares += float(apart @ apart)
+            squares += float(np.sum(apart * apart))
         mean = total / len(self.nodes)
-        return float(np.sqrt(max(0.0, squares / len(self.nodes) - float(mean @ mean))))
+        return float(np.sqrt(max(0.0, squares / len(self.nodes) - float(np.sum(mean * mean)))))
 
     def _whole(self) -> Replica:
         """Return the sum of all commits, in the order in which they were made."""

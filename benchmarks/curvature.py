@@ -27,6 +27,7 @@ STUDIES = (
     "curvature_fashion",
     "curvature_adaptive",
     "curvature_dropout",
+    "curvature_language",
 )
 BESIDE = {"curvature_adaptive": "curvature_fashion"}
 """A study → the one whose rows its own are compared with, which has the same data, seeds and rates."""

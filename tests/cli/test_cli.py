@@ -46,6 +46,7 @@ def test_json_is_one_object_on_stdout_and_nothing_else(seedbus: Command) -> None
     assert ran.code == Exit.OK and summary["rounds"] == 5 and "round 5/5" in ran.err
     assert json.loads(seedbus("report", "run", "--format", "json").out) == summary
     replayed = json.loads(seedbus("export", "run", "--format", "json", "--out", "model.safetensors").out)
+    assert len(bytes.fromhex(replayed.pop("chain"))) == 16
     assert replayed == {"round": 5, "version": 5, "digest": summary["digest"], "out": "model.safetensors"}
     assert (
         json.loads(seedbus("explain", "small.yaml", "fields", "--format", "json").out)

@@ -204,7 +204,9 @@ def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_a_code(tm
         ClientsThread(small(), server.watcher.endpoint)
         server.results()
     (why,) = [facts["why"] for event, facts in server.watcher.events if event == "gone"]
-    assert why.endswith("it gave up: failed, before it had joined"), "the sentence, which may hold a line of its files, stays with it"
+    assert why.endswith("it gave up: failed, before it had joined"), (
+        "the sentence, which may hold a line of its files, stays with it"
+    )
 
 
 def test_what_a_person_is_shown_of_a_peer_is_no_markup() -> None:

@@ -109,7 +109,7 @@ def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[st
         results = server.results()
         told = [client.communicate()[1] for client in clients]
     assert [client.returncode for client in clients] == [0, 0]
-    assert "clients 4, evaluates False" in told[0] and "clients 4, evaluates False" in told[1]
+    assert "hosting clients 0…2, 5\n" in told[0] and "hosting client 4\n" in told[1]
     assert outcome(results) == outcome(in_memory["hiso"])
 
 

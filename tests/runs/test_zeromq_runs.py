@@ -104,12 +104,12 @@ def test_a_run_is_the_same_in_three_terminals(tmp_path: Path, in_memory: dict[st
     with ServerThread(what, tmp_path / "run", evaluator="own") as server:
         endpoint = ("--connect", server.watcher.endpoint)
         clients = [seedbus("client", *endpoint, "--clients", "0-2,5")]
-        wait_for(lambda: any(event == "joined" for event, _ in server.watcher.events))
+        wait_for(lambda: sum(event == "joined" for event, _ in server.watcher.events) == 2)  # and the evaluator
         clients.append(seedbus("client", *endpoint, "--clients", 4))
         results = server.results()
         told = [client.communicate()[1] for client in clients]
     assert [client.returncode for client in clients] == [0, 0]
-    assert "hosting clients 0…2, 5\n" in told[0] and "hosting client 4\n" in told[1]
+    assert "hosting clients 0…2, 5\n" in told[0] and "hosting clients 3…4, 6…7\n" in told[1]
     assert outcome(results) == outcome(in_memory["hiso"])
 
 

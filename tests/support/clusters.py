@@ -49,8 +49,9 @@ class RunWatcher(NullObserver):
         return sum(event == "gone" for event, _ in self.events)
 
     def hosts(self, clients: str) -> bool:
-        """Whether the latest event about a process with these clients is that it joined."""
-        events = [event for event, facts in self.events if event in ("joined", "gone") and facts["clients"] == clients]
+        """Whether the latest event about a process with these clients, and perhaps the evaluator, is that it joined."""
+        names = (clients, f"{clients} and the evaluator")
+        events = [event for event, facts in self.events if event in ("joined", "gone") and facts["clients"] in names]
         return events[-1:] == ["joined"]
 
     def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from seedbus.studies.study.comparison import Comparison
     from seedbus.studies.study.results import StudyResults
     from seedbus.studies.study.study import study
+    from seedbus.studies.study.study_report import StudyReport
 
 _HOMES = {
     "Comparison": "studies.study.comparison",
     "Replayed": "scenarios.running.replay",
     "Results": "scenarios.reporting.results",
     "Scenario": "scenarios.schema.scenario",
+    "StudyReport": "studies.study.study_report",
     "StudyResults": "studies.study.results",
     "TorchTask": "scenarios.schema.scenario",
     "analyse": "studies.analysis.analyse",
@@ -63,6 +65,7 @@ __all__ = [
     "Replayed",
     "Results",
     "Scenario",
+    "StudyReport",
     "StudyResults",
     "TorchTask",
     "analyse",

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbus.agents.server.stopping import averages
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.results import strict
-from seedbus.scenarios.sentences import nearest
 from seedbus.studies.analysis.quantities import is_gap, quantity, served_metric
 from seedbus.studies.study.cells import Cell, Plan, claims_of, costs, is_rising, values_of_metric
 from seedbus.studies.study.circumstances import by_circumstances, circumstances, pairs_of
@@ -24,7 +22,6 @@ from seedbus.studies.study.trials import Trial, Tuned, ranked, regret, tie
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -75,47 +72,6 @@ class StudyResults:
     tuned: dict[str, Tuned] = field(default_factory=dict, repr=False)
     failures: list[Failure] = field(default_factory=list)
     trial_runs: tuple[int, int] = (0, 0)
-
-    def plot(self, name: str | None = None) -> Figure:
-        """Draw one of the report's plots with matplotlib.
-
-        Args:
-            name: which, as its file is called, such as "accuracy-over-bytes"; None: the first, over rounds.
-
-        Raises:
-            ScenarioError: there is no such plot, or none at all, for no run is finished.
-        """
-        from seedbus.studies.study.plots import plots
-
-        drawn = {plot.name: plot for plot in plots(self)}
-        if not drawn:
-            raise ScenarioError("StudyResults.plot", ["no run is finished, so there is nothing to draw"])
-        name = next(iter(drawn)) if name is None else name
-        if name not in drawn:
-            raise ScenarioError("StudyResults.plot", [f"there is no plot {name!r}; {nearest(str(name), drawn)}"])
-        return drawn[name].paper
-
-    def to_latex(self) -> str:
-        """Return the table in LaTeX, as `table.tex` in the folder has it."""
-        from seedbus.studies.study.tables import latex
-
-        return latex(self)
-
-    def write(self) -> Path:
-        """Write page, tables and figures into the folder, as the command `seedbus study` does; return the page's path.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
-        from seedbus.studies.study.study_page import write_report
-
-        return write_report(self)
-
-    def _repr_html_(self) -> str:
-        """Return the table with the sentences below it, which a notebook shows."""
-        from seedbus.studies.study.tables import html
-
-        return html(self)
 
     @property
     def is_complete(self) -> bool:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from seedbus.studies.study.possible import refuse_impossible_rows
 from seedbus.studies.study.progress import StudyProgress
 from seedbus.studies.study.results import Failure, StudyResults
 from seedbus.studies.study.store import Store, StoredRun
+from seedbus.studies.study.study_report import StudyReport
 from seedbus.studies.study.trials import Trial, Tuned, in_words
 from seedbus.studies.study.tuning import Values
 
@@ -234,7 +235,7 @@ def study(
     watcher: Watcher | None = None,
     progress: bool | None = None,
     track: str | Sequence[str] = (),
-) -> StudyResults:
+) -> StudyReport:
     """Make all runs of a study that are missing, and return what was found.
 
     Args:
@@ -265,7 +266,8 @@ def study(
     is_shown = in_notebook() if progress is None else progress
     with Pool(int(jobs)) as pool, Meter(is_quiet=watcher is not None or not is_shown) as meter:
         watcher = StudyProgress(plan.study.name, meter) if watcher is None and is_shown else watcher
-        return Conduct(plan, store, pool, watcher, trackers=trackers, meter=meter).run()
+        found = Conduct(plan, store, pool, watcher, trackers=trackers, meter=meter).run()
+    return StudyReport(**{each.name: getattr(found, each.name) for each in fields(found)})
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from seedbus.studies.study.schema import Ask, Study, Tuning, load_study
 from seedbus.studies.study.store import Store, key
 from seedbus.studies.study.study import Conduct
 from seedbus.studies.study.study_page import write_report
+from seedbus.studies.study.study_report import StudyReport
 from seedbus.studies.study.tables import cells, latex, markdown
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ STUDY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
+def found(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
     return seedbus.study(STUDY, tmp_path_factory.mktemp("studies"), jobs=2)
 
 
@@ -113,7 +114,7 @@ def test_figures_are_those_of_the_runs(found: StudyResults) -> None:
 
 
 def test_in_python_a_study_shows_draws_and_writes_what_the_command_does(
-    found: StudyResults, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    found: StudyReport, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = found._repr_html_()
     assert shown.count("<tr>") == 1 + len(found.table) + len(found.circumstances) and "drop 0.1" in shown

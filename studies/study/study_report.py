@@ -1,0 +1,55 @@
+"""What a study found, as a program or a notebook shows, draws and writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.sentences import nearest
+from seedbus.studies.study.plots import plots
+from seedbus.studies.study.results import StudyResults
+from seedbus.studies.study.study_page import write_report
+from seedbus.studies.study.tables import html, latex
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class StudyReport(StudyResults):
+    """What `seedbus.study` returns: a notebook shows its table, and it is drawn and written as the command does."""
+
+    def plot(self, name: str | None = None) -> Figure:
+        """Draw one of the report's plots with matplotlib.
+
+        Args:
+            name: which, as its file is called, such as "accuracy-over-bytes"; None: the first, over rounds.
+
+        Raises:
+            ScenarioError: there is no such plot, or none at all, for no run is finished.
+        """
+        drawn = {plot.name: plot for plot in plots(self)}
+        if not drawn:
+            raise ScenarioError("StudyReport.plot", ["no run is finished, so there is nothing to draw"])
+        name = next(iter(drawn)) if name is None else name
+        if name not in drawn:
+            raise ScenarioError("StudyReport.plot", [f"there is no plot {name!r}; {nearest(str(name), drawn)}"])
+        return drawn[name].paper
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX, as `table.tex` in the folder has it."""
+        return latex(self)
+
+    def write(self) -> Path:
+        """Write page, tables and figures into the folder, as the command `seedbus study` does; return the page's path.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        return write_report(self)
+
+    def _repr_html_(self) -> str:
+        """Return the table with the sentences below it, which a notebook shows."""
+        return html(self)

@@ -116,7 +116,7 @@ def test_each_worker_has_a_key_of_its_own_that_no_list_variable_or_log_shows(
     logs = [*Path("/tmp/ray/session_latest/logs").resolve().rglob("*"), *(tmp_path / "run").rglob("*")]
     files = [path for path in logs if path.is_file()]
     assert len(files) > 10 and not [path for path in files if any(key in path.read_bytes() for key in secrets)]
-    assert "hosting clients 0…3" in (tmp_path / "run" / "log.jsonl").read_text()
+    assert "hosting clients 0" in (tmp_path / "run" / "log.jsonl").read_text()
 
 
 def seen_in_proc(pairs: list[KeyPair]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +180,15 @@ def test_a_command_that_starts_fast_ends_with_the_program_that_asked_for_it() ->
         number = int(process.stdout.readline())
         process.kill()
     wait_for(lambda: not is_alive(number))
+
+
+def test_a_program_that_is_killed_before_it_asks_leaves_no_process() -> None:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(str(warm() / "socket"))
+        server, *_ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        children = Path(f"/proc/{server}/task/{server}/children")
+        wait_for(children.read_text)
+    wait_for(lambda: not children.read_text())
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])

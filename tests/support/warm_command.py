@@ -119,7 +119,9 @@ def _received(connection: socket.socket) -> tuple[list[Any], list[int]]:
     """Return a command's arguments, folder and environment, and its standard streams."""
     data, streams, *_ = socket.recv_fds(connection, LONGEST, 3)
     while not data.endswith(b"\n"):
-        data += connection.recv(LONGEST)
+        if not (more := connection.recv(LONGEST)):
+            os._exit(0)  # the program was killed before it had asked for anything
+        data += more
     return json.loads(data), streams
 
 

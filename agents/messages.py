@@ -125,7 +125,8 @@ def welcome(
         recipient: the host.
         version: the run's newest.
         versions: for each follower of the host, the version to start from.
-        log: the commits up to the newest of these versions, and of those that notes are about.
+        log: the commits up to the newest of these versions, and of those that notes are about; none for a process that
+            is at these versions.
         notes: what the clients have downloaded, as `catch_up.client.pack_notes` returned it.
         base: what the journal has in the place of its first commits; None: the log begins with the first.
     """
@@ -155,7 +156,7 @@ class Welcome(NamedTuple):
     Attributes:
         versions: of each of its followers.
         log: the commits after `base`, or 1, 2, …, at least to the newest of the versions. Of a dense algorithm it may
-            hold a single commit, or none.
+            hold a single commit, or none; and none for a process whose followers are at these versions.
         notes: see `welcome`.
         base: the replica from which the log leads on; None: x₀.
     """
@@ -166,15 +167,17 @@ class Welcome(NamedTuple):
     base: PackedReplica | None
 
 
-def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, count: int) -> Welcome:
-    """Return what a WELCOME says to a process of `count` followers. Raises `BadPayload`."""
+def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, held: list[int]) -> Welcome:
+    """Return what a WELCOME says to a process whose followers are at the versions `held`. Raises `BadPayload`."""
     *body, packed = envelope.body if len(envelope.body) > 3 else [*envelope.body, None]
     column, commits, notes = read_body(tuple[bytes, list[Any], bytes], envelope._replace(body=body))
     base = None if packed is None else _packed_replica(packed)
     first = 0 if base is None else base.version
-    if len(column) != 4 * count:
-        raise BadPayload(f"a WELCOME has the versions of {len(column) // 4} followers, not of {count}")
-    versions, log = list(struct.unpack(f"<{count}I", column)), algorithm.unpack_commits(commits)
+    if len(column) != 4 * len(held):
+        raise BadPayload(f"a WELCOME has the versions of {len(column) // 4} followers, not of {len(held)}")
+    versions, log = list(struct.unpack(f"<{len(held)}I", column)), algorithm.unpack_commits(commits)
+    if versions == held and not log and base is None:
+        return Welcome(versions, log, notes, None)
     is_wrong = max(versions, default=0) > first + len(log) or (log and log[0].version != first + 1)
     if not algorithm.facts.is_dense and (is_wrong or any(0 < version < first for version in versions)):
         raise BadPayload(f"a WELCOME's {len(log)} commits do not reach the versions that it states")

@@ -61,13 +61,13 @@ class Replicas:
             versions: client → version.
             log: the commits from 1 on, or from that of `base`, at least to the newest of these versions. Of a dense
                 algorithm it may hold the newest commit alone; clients at an earlier version are then soon brought to a
-                newer one.
+                newer one. Empty: the log of before still leads them there.
         """
         moved = [client for client, replica in self._by_client.items() if replica.version != versions.get(client)]
         for client in moved:
             self._release(client)
         self._start = dict(versions)
-        self._log = log
+        self._log = log or self._log
 
     def first(self) -> Replica:
         """Return a new replica at version 0, which belongs to no client."""

@@ -127,13 +127,15 @@ class Followers:
             envelope = decode(frame)
             if envelope.kind is Kind.REFUSE:
                 raise JoinRefused(*messages.unpack_refuse(envelope))
-            versions, log, packed, base = messages.unpack_welcome(self._algorithm, envelope, len(self._addresses))
+            held = [self.host.replicas.version(address) for address in self._addresses]
+            versions, log, packed, base = messages.unpack_welcome(self._algorithm, envelope, held)
             notes = unpack_notes(packed)
             replica = None if base is None else unpacked(base, self.host.replicas.first())
         except (MalformedEnvelope, BadPayload) as error:
             raise JoinRefused("bad-welcome", str(error)) from None
         version_of = dict(zip(self._addresses, versions, strict=True))
-        self.host.replicas.base = replica
+        if versions != held or log:
+            self.host.replicas.base = replica
         if self.evaluator is not None:
             self.evaluator.reset(version_of[EVALUATOR], log)
         self.host.replicas.reset(version_of, log)

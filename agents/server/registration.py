@@ -185,12 +185,13 @@ class Registration:
         if not is_last:
             return [], False
         worker.is_member = True
-        worker.joins.clear()
         self._is_evaluator_free = self._is_evaluator_free and not worker.offer.evaluates
         self.missing.difference_update(worker.addresses)
         self.has_begun = self.has_begun or self.may_begin
         self._on_change(worker.joined)
-        return [self._welcome(worker)], True
+        welcome = self._welcome(worker)
+        worker.joins.clear()
+        return [welcome], True
 
     def _bring(self, worker: _Worker) -> None:
         """All JOINs of a process have come: its clients are members from now on, and not before, because nothing that
@@ -355,7 +356,8 @@ class Registration:
         journal's base on if it has one.
 
         In simulated time these are the actual versions, with the notes of incomplete downloads: a process that replaces
-        another one continues where that one was. In real time clients are where the server believes them to be.
+        another one continues where that one was. In real time clients are where the server believes them to be: those
+        that come back with what they held need no commit for it.
         """
         is_real_time = not self._bus.clock.is_virtual
         positions = self._coordinator.positions
@@ -372,7 +374,12 @@ class Registration:
             for address, version in zip(worker.addresses, versions, strict=True)
             if partial_downloads.get(address) and (base := version_of(partial_downloads[address], address)) > version
         ]
-        log = self._coordinator.history.between(0, max([*versions, *(base for _, base in notes)], default=0))
+        stated = [span.version for join in worker.joins for span in join.spans for _ in range(span.first, span.last + 1)]
+        if is_real_time and stated == versions:
+            last, pruned = 0, None
+        else:
+            last = max([*versions, *(base for _, base in notes)], default=0)
+        log = self._coordinator.history.between(0, last)
         packed_notes = pack_notes([note for note, _ in notes])
         algorithm, newest = self._coordinator.algorithm, self._coordinator.version
         welcome = messages.welcome(algorithm, worker.offer.host, newest, versions, log, packed_notes, pruned)

@@ -97,7 +97,9 @@ class RegistrationHarness:
         """Let a host join; return the versions that the WELCOME names, and how many commits it holds."""
         (welcome,), _ = self.join(host, *spans)
         assert (welcome.kind, welcome.client, welcome.base) == (Kind.WELCOME, host, self.coordinator.version)
-        versions, log, *_ = messages.unpack_welcome(ALGORITHM, welcome, len(welcome.body[0]) // 4)
+        stated = [span.version for span in spans for _ in range(span.first, span.last + 1)]
+        held = [0] * (len(welcome.body[0]) // 4 - len(stated)) + stated  # it has an evaluator, or has not
+        versions, log, *_ = messages.unpack_welcome(ALGORITHM, welcome, held)
         assert [commit.version for commit in log] == list(range(1, len(log) + 1))
         return versions, len(log)
 

@@ -263,6 +263,14 @@ def test_followers_are_reset_to_the_given_versions() -> None:
     assert [hosted.host.replicas.version(client) for client in (0, 1)] == [2, 0]
 
 
+def test_followers_that_come_back_where_they_were_need_no_log() -> None:
+    hosted = followers((0, 1), versions=[2, 1])  # no replica is in memory yet
+    for _ in range(2):
+        hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, [2, 1])))
+        replicas = hosted.host.replicas
+        assert [replicas.get(client).digest() for client in (0, 1)] == [at_version(2).digest(), at_version(1).digest()]
+
+
 def at_version(version: int) -> Replica:
     replica: Replica = ALGORITHM.replica(PROBLEM.x0())
     ALGORITHM.apply(replica, log(version))
@@ -314,6 +322,7 @@ REFUSALS: dict[str, tuple[bytes, str]] = {
     "another kind": (frame(messages.bye(HOST)), "bad-welcome"),
     "too few versions": (frame(messages.welcome(ALGORITHM, HOST, 0, [0])), "bad-welcome"),
     "a log that is too short": (frame(messages.welcome(ALGORITHM, HOST, 0, [4, 0], log(3))), "bad-welcome"),
+    "no log to where they are not": (frame(messages.welcome(ALGORITHM, HOST, 0, [2, 2])), "bad-welcome"),
     "a log without its beginning": (frame(messages.welcome(ALGORITHM, HOST, 0, [2, 0], log(4)[1:])), "bad-welcome"),
 }
 

@@ -169,7 +169,7 @@ def test_a_welcome_reaches_the_snapshots_that_its_clients_are_downloading(actual
     harness.registration.gone(HOST, "it was killed")
     harness.offer(HostRequest())
     (welcome,), _ = harness.join(HOST, Span(0, 1, 0))
-    _, log, packed, _ = messages.unpack_welcome(ALGORITHM, welcome, 3)
+    _, log, packed, _ = messages.unpack_welcome(ALGORITHM, welcome, [0] * 3)
     assert [note.base for note in unpack_notes(packed)] == [3] * notes, "an older snapshot is of no use"
     assert len(log) == 3
 
@@ -183,6 +183,17 @@ def test_clients_in_real_time_keep_their_claimed_versions_and_the_evaluator_its_
     harness.offer(HostRequest())
     assert harness.welcomed_versions(HOST, Span(0, 1, 0), Span(2, 2, 3)) == ([2, 0, 0, 3], 3)
     assert harness.coordinator.positions.believed == {0: 0, 1: 0, 2: 3}
+
+
+@pytest.mark.parametrize(("second", "log"), [(3, 0), (2, 0)])
+def test_clients_that_come_back_in_real_time_with_what_they_held_get_no_log(second: int, log: int) -> None:
+    harness = RegistrationHarness(clients=3, processes=2, is_virtual=False)
+    harness.register(HostRequest(((0, 1),)))
+    harness.register(HostRequest(((2, 2),)))
+    harness.close_four_rounds()
+    harness.registration.gone(HOST, "it was killed")
+    harness.offer(HostRequest(((0, 1),), evaluates=False))
+    assert harness.welcomed_versions(HOST, Span(0, 0, 3), Span(1, 1, second)) == ([3, second], log)
 
 
 @pytest.mark.parametrize(

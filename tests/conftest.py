@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer.main
 from commands import Command, CommandResult
+from hypothesis import settings
 from small_data import all_sets
 from small_hub import MODELS, write_hub_model, write_images, write_texts
 from small_language import write_model, write_sets
@@ -29,6 +30,10 @@ from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.studies.study import pool
 
 pytest.register_assert_rewrite("task_contract")
+
+# Whether a property holds is no question of how long an example takes on a machine that others use too.
+settings.register_profile("seedbus", deadline=None)
+settings.load_profile("seedbus")
 
 # A shell has its background jobs ignore Ctrl-C, and so would all processes that tests start. The handling is restored
 # here, not by each process between fork and exec: there, Python code can wait forever for a lock of another thread.

@@ -39,7 +39,7 @@ def without_warnings() -> Any:
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize("name", BINARY)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(pair=VECTORS, scalar=SCALARS)
 def test_a_function_of_two_vectors_or_of_one_and_a_number_has_numpys_bits(name: str, pair: Any, scalar: Any) -> None:
     function = getattr(np, name)
@@ -57,7 +57,7 @@ def test_a_function_of_two_vectors_or_of_one_and_a_number_has_numpys_bits(name: 
 
 @pytest.mark.few(8)
 @pytest.mark.parametrize("name", UNARY)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(pair=VECTORS)
 def test_a_function_of_one_vector_has_numpys_bits_and_writes_where_it_should(name: str, pair: Any) -> None:
     function = getattr(np, name)
@@ -69,7 +69,6 @@ def test_a_function_of_one_vector_has_numpys_bits_and_writes_where_it_should(nam
     assert function(on_device(pair[0]), out=array) is array and bits(array) == bits(here)
 
 
-@settings(deadline=None)
 @given(values=VECTORS, low=st.integers(0, 3), high=st.integers(4, 80), scalar=FLOATS)
 def test_slices_are_views_and_operators_change_them_in_place(values: Any, low: int, high: int, scalar: float) -> None:
     here, there = values[0].copy(), on_device(values[0])

@@ -374,7 +374,9 @@ class Registration:
             for address, version in zip(worker.addresses, versions, strict=True)
             if partial_downloads.get(address) and (base := version_of(partial_downloads[address], address)) > version
         ]
-        stated = [span.version for join in worker.joins for span in join.spans for _ in range(span.first, span.last + 1)]
+        stated = [
+            span.version for join in worker.joins for span in join.spans for _ in range(span.first, span.last + 1)
+        ]
         if is_real_time and stated == versions:
             last, pruned = 0, None
         else:

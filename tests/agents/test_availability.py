@@ -58,7 +58,7 @@ def walk(population: Availability, rounds: Iterable[int]) -> list[Moves]:
 
 @pytest.mark.slow
 @given(presences=st.lists(aways, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst_loss_of_state(
     presences: list[Away],
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_client_is_available_while_no_fault_applies_and_returns_with_the_worst
 
 @pytest.mark.slow
 @given(presences=st.lists(st.one_of(anything, aways), max_size=4), at=moments, cut=st.integers(0, 12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_single_advance_on_resuming_equals_all_the_steps(
     presences: list[AvailabilityFault], at: list[tuple[int, int]], cut: int
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_single_advance_on_resuming_equals_all_the_steps(
 
 
 @given(presences=st.lists(anything, min_size=1, max_size=3), at=moments)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_moves_name_the_clients_that_arrived_and_left(
     presences: list[AvailabilityFault], at: list[tuple[int, int]]
 ) -> None:

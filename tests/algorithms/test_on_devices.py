@@ -130,7 +130,7 @@ def test_folding_local_work_and_snapshots_have_the_hosts_bits(name: str, fields:
     assert all(isinstance(field, TensorVector) for each in (late, snapshot) for field in each.fields.values())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     kind=st.sampled_from(["gaussian", "rademacher"]),
     size=st.integers(1, 700),

@@ -54,7 +54,7 @@ def model(kind: str, groups: list[list[LateReports]]) -> bytes:
     return bytes(replica.x.tobytes())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     order=st.permutations(range(9)),
     cuts=st.sets(st.integers(1, 8)),

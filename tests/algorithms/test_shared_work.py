@@ -181,7 +181,7 @@ some_frames = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(some_frames, st.integers(2, 6), st.sampled_from([0, 1]))
 @pytest.mark.slow
 def test_frames_handled_together_are_answered_as_one_by_one(frames: list[bytes], most: int, verify_every: int) -> None:

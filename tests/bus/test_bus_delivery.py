@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 from bus_harness import MS, REPORT_TALLY, SECOND, Copy, Flip, Harness, Hold, Lose, Receipt, plan, report, reported
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbus.bus import (
@@ -142,7 +142,6 @@ def test_a_message_in_flight_at_the_end_has_a_row() -> None:
     assert harness.receipts == []
 
 
-@settings(deadline=None)
 @given(messages, rules, st.integers(0, 100 * MS))
 def test_nothing_is_dropped_silently(script: list[Any], chosen: list[Rule], until_ns: int) -> None:
     harness = Harness(SLOW, chosen)
@@ -250,7 +249,6 @@ def answer_ns(client: int, round: int, seeds: int = 0) -> int:
     return (3 * client + 2 * round) % 5 * 5 * MS
 
 
-@settings(deadline=None)
 @given(messages, messages, rules, meddling, st.integers(1, 80 * MS), st.booleans())
 @pytest.mark.slow
 def test_a_bus_restored_with_messages_in_flight_delivers_the_same(

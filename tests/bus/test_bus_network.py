@@ -119,7 +119,7 @@ def by_message(harness: Harness) -> set[Row]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.permutations(TRAFFIC))
 def test_faults_of_a_message_do_not_depend_on_the_order_of_sending(order: list[Envelope]) -> None:
     rules: list[Rule] = [Lose(0.3), Hold(40 * MS, is_random=True), Lose(0.2, arriving=True)]
@@ -222,7 +222,6 @@ def test_compute_time_is_the_clients_slowness_times_its_evaluations() -> None:
     assert drawn.time_ns(8, client=1, round=4, evaluations=10) == round(slowness * each * 10 * SECOND)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(0, 2**64 - 1), st.data())
 def test_a_sample_has_distinct_members_in_order_and_is_keyed(members: int, seed: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, members))

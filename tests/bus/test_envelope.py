@@ -79,7 +79,6 @@ REAL = encode(Envelope(Kind.REPORT, 300, 70_000, 69_999, [b"\x00\x01\x02\x03" * 
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(envelopes)
 def test_an_envelope_survives_a_round_trip(envelope: Envelope) -> None:
     frame, header = encode(envelope)
@@ -387,7 +386,7 @@ brief = st.one_of(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(brief, st.integers(-1, 80), st.integers(0, 255), st.sampled_from([None, 0, 10, ARRAY_LIMIT, SHORT]))
 def test_the_fast_decoder_agrees_with_the_strict_one(frame: bytes, at: int, byte: int, most: int | None) -> None:
     if 0 <= at < len(frame):
@@ -430,7 +429,7 @@ def test_a_frame_that_is_the_body_of_the_last_one_is_judged_as_ever() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(envelopes.map(lambda envelope: encode(envelope)[0]), brief, st.integers(-1, 20), st.integers(0, 255))
 def test_a_decoder_of_many_frames_agrees_with_one_of_each(before: bytes, frame: bytes, at: int, byte: int) -> None:
     decoder = Decoder()

@@ -105,7 +105,7 @@ def test_new_rows_are_taken_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 16), st.integers(0, 8), st.integers(3, 9))
 def test_a_restored_ledger_continues_as_if_never_interrupted(
     tmp_path_factory: pytest.TempPathFactory, before: int, rows_lost: int, segment_rows: int

@@ -118,7 +118,7 @@ several = st.lists(st.integers(0, 400), max_size=3)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(scripts, several, st.floats(0, 0.5))
 def test_the_real_time_of_an_answer_changes_nothing(
     script: list[tuple[int, int, int]], sizes: list[int], loss: float

@@ -44,7 +44,7 @@ label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(np.array
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize("partition", KINDS, ids=repr)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(labels=label_lists, clients=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))
 def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(
     partition: Any, labels: Any, clients: int, seed: int
@@ -62,7 +62,7 @@ def test_a_partition_keeps_its_promises(partition: Any, promise: Promise) -> Non
 
 
 @pytest.mark.parametrize("partition", BALANCED, ids=repr)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(labels=label_lists, clients=st.integers(1, 12), seed=st.integers(0, 9))
 def test_balanced_sizes_differ_by_one_at_most_even_when_classes_run_out(
     partition: Any, labels: Any, clients: int, seed: int
@@ -149,7 +149,7 @@ def test_a_client_with_two_shards_holds_two_labels_and_few_clients_more() -> Non
 owner_lists = st.lists(st.integers(0, 9), min_size=1, max_size=60).map(np.array)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(owners=owner_lists, clients=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))
 def test_a_client_is_one_person_with_all_their_samples(owners: Any, clients: int, seed: int) -> None:
     people = np.unique(owners)
@@ -251,7 +251,7 @@ DIVISIONS = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     totals=st.lists(st.integers(12, 40), min_size=1, max_size=6),
     clients=st.integers(1, 12),

@@ -274,7 +274,7 @@ faults = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**63 - 1), policy=st.sampled_from(sorted(POLICIES)), faults=faults)
 def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(
     tmp_path_factory: pytest.TempPathFactory, seed: int, policy: str, faults: Any

@@ -72,7 +72,7 @@ def test_torch_code_for_another_processor_changes_no_message_and_no_byte(tmp_pat
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**63 - 1), loss=st.floats(0, 0.6), hiso=st.booleans())
 def test_no_replica_ever_diverges_and_no_message_vanishes_silently(
     tmp_path_factory: pytest.TempPathFactory, seed: int, loss: float, hiso: bool

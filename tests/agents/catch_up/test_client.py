@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from snapshot_cases import downloads_from
 
@@ -84,7 +84,6 @@ def test_chunks_are_requested_window_by_window_until_complete() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.permutations(range(24)), st.integers(0, 24), st.lists(st.integers(0, 23), max_size=10))
 def test_chunks_in_any_order_repeated_or_across_processes_give_the_same_replica(
     order: list[int], moves_at: int, again: list[int]

@@ -171,7 +171,7 @@ def test_only_a_client_that_was_offered_a_snapshot_can_pull_it() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.sampled_from([Kind.PULL, Kind.PIECE]),
     st.sampled_from([EVALUATOR, 0, 1, 2, 3, 9]),

@@ -153,7 +153,7 @@ DIGESTS = [direct(LOG[:version]) for version in range(6)]
 
 
 @pytest.mark.parametrize("private", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=STEPS)
 @example(steps=[("advance", 0, 3), ("install", 1, 3), ("install", 0, 4)])
 def test_whatever_happens_a_client_has_the_bits_of_its_version_and_there_is_one_replica_for_each(

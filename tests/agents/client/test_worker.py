@@ -362,7 +362,7 @@ SOUND = [plan(2, 1), plan(3, 4, version=2, missed=2), commit(1, EVALUATE | DIGES
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from(SOUND),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4),

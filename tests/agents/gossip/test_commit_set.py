@@ -28,7 +28,7 @@ def set_of(identities: Sequence[tuple[int, int]]) -> CommitSet:
     return held
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SUBSETS, SUBSETS)
 def test_a_summary_tells_exactly_what_another_set_lacks(
     ours: list[tuple[int, int]], theirs: list[tuple[int, int]]
@@ -71,7 +71,7 @@ def steps_and_records() -> tuple[Steps, list[Record]]:
     return steps, records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(range(NODES * EACH)), st.lists(st.integers(0, NODES * EACH), max_size=6))
 def test_any_order_and_any_grouping_of_commits_lead_to_one_digest(order: list[int], cuts: list[int]) -> None:
     steps, records = steps_and_records()

@@ -10,7 +10,7 @@ from seedbus.agents.gossip import graphs
 from seedbus.agents.gossip.settings import Gossip
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(3, 40), st.integers(2, 9), st.integers(0, 9))
 def test_a_regular_graph_is_connected_and_each_node_has_as_many_neighbours(nodes: int, degree: int, seed: int) -> None:
     assume(degree < nodes and nodes * degree % 2 == 0)

@@ -259,7 +259,7 @@ def test_where_all_are_neighbours_a_sum_has_a_quorum_whatever_a_server_says() ->
         assert told is not None and told.body[1] == "no-masks" and "4 neighbours" in told.body[2]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(3, 40),
     st.sampled_from([0.5, 0.6, 2 / 3, 0.75, 0.9]),

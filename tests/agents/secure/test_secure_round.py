@@ -30,7 +30,7 @@ def subsets(count: int) -> st.SearchStrategy[list[frozenset[int]]]:
     return st.lists(st.frozensets(st.integers(0, count - 1), max_size=2), min_size=5, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(2, 8).flatmap(lambda count: st.tuples(st.just(count), subsets(count))),
     st.sampled_from([0.5, 2 / 3, 0.8]),

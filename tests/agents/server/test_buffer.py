@@ -179,7 +179,7 @@ def test_an_asynchronous_round_ends_when_no_client_is_left_to_answer() -> None:
 moves = st.lists(st.one_of(st.integers(0, 30), st.just("deadline")), max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(moves, st.integers(1, 5), st.integers(1, 4), st.integers(0, 60), st.booleans())
 def test_at_most_the_cohort_works_and_every_report_counts_at_most_once(
     history: list[int | str], buffer: int, max_staleness: int, cut: int, is_timed: bool

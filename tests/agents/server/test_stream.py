@@ -62,7 +62,7 @@ def test_a_second_answer_is_a_duplicate_for_as_long_as_a_first_one_would_count()
     assert coordinator.refusals.by_reason() == {"duplicate": {"0": 2}, "late": {"0": 2}}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=30))
 def test_reports_in_any_order_and_any_number_of_times_lead_to_one_digest(arrivals: list[int]) -> None:
     """Each client's report arrives once or more often; a second one is refused."""

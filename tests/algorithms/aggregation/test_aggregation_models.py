@@ -26,7 +26,7 @@ def blended(rule: Any, rows: Any, state: Any = None) -> Any:
 
 @pytest.mark.few(6)
 @pytest.mark.parametrize("rule", BY_VALUE, ids=repr)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=matrices())
 def test_a_rule_gives_the_same_aggregate_for_models_as_for_scalars(rule: Any, rows: Matrix) -> None:
     actual, expected = blended(rule, rows), rule.combine(rows, None)[0]

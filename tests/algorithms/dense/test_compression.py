@@ -63,7 +63,7 @@ def transmitted(name: str, vector: Any, key: int = 1) -> Any:
 
 @pytest.mark.few(7)
 @each_codec
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(vector=vectors, key=st.integers(0, 2**64 - 1))
 def test_a_vector_is_encoded_deterministically_within_its_size_limit(name: str, vector: Any, key: int) -> None:
     conformance.round_trip(codec(name), vector, key)
@@ -150,7 +150,6 @@ def test_qsgds_error_is_within_the_papers_bound(levels: int) -> None:
     assert np.abs(grid - grid.round()).max() < 1e-3, "a whole number of levels"
 
 
-@settings(deadline=None)
 @given(vector=vectors, percent=st.integers(1, 100))
 def test_top_k_keeps_the_largest_coordinates_exactly_and_the_first_of_equal_ones(vector: Any, percent: int) -> None:
     compression = make("fedavg", compression={"kind": "top-k", "fraction": percent / 100}).compression
@@ -162,7 +161,6 @@ def test_top_k_keeps_the_largest_coordinates_exactly_and_the_first_of_equal_ones
     assert compression.scalars(100) == percent, "0.07 × 100 is just above 7"
 
 
-@settings(deadline=None)
 @given(vector=vectors, unit_bits=st.integers(0, 22))
 def test_fixed_point_is_within_half_a_unit_or_no_number_if_it_is_too_large(vector: Any, unit_bits: int) -> None:
     compression = make("fedavg", compression={"kind": "fixed-point", "unit_bits": unit_bits}).compression
@@ -186,7 +184,7 @@ BODIES = st.recursive(
 
 @pytest.mark.few(6)
 @each_codec
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(body=BODIES, dimension=st.integers(1, 20))
 def test_any_body_decodes_or_is_refused(name: str, body: Any, dimension: int) -> None:
     conformance.takes(codec(name), body, dimension)
@@ -194,7 +192,7 @@ def test_any_body_decodes_or_is_refused(name: str, body: Any, dimension: int) ->
 
 @pytest.mark.few(7)
 @each_codec
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_body_of_the_right_lengths_decodes_or_is_refused(name: str, data: st.DataObject) -> None:
     good = codec(name).encode(np.ones(9, np.float32), 0)

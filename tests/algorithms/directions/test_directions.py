@@ -132,7 +132,7 @@ def test_a_direction_does_not_depend_on_where_its_block_starts(kind: Kind, backe
 
 
 @each_kind
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     size=st.one_of(st.integers(0, 700), st.integers(4000, 9000)),
     groups=st.one_of(st.integers(0, 2**20), st.integers(2**28 - 2**20, 2**28 - 71)),  # where a gaussian direction ends

@@ -77,7 +77,7 @@ def test_whole_quantiles_have_mean_0_by_antisymmetry_and_the_variance_of_the_flo
 @pytest.mark.few(2)
 @backends
 @each_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     dimension=dimensions,
     count=st.integers(0, 40),
@@ -92,7 +92,7 @@ def test_every_backend_adds_terms_to_the_integers_of_the_reference(
 
 
 @each_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), dimension=dimensions, magnitude=magnitudes)
 def test_any_order_any_grouping_and_any_partial_sums_give_the_same_bits(
     kind: Kind, data: st.DataObject, dimension: int, magnitude: int

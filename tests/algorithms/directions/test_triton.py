@@ -48,7 +48,7 @@ def both(kind: Kind, size: int, method: str, *arguments: Any, **keywords: Any) -
 
 @pytest.mark.slow
 @each_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     size=st.one_of(st.integers(0, 300), st.integers(1000, 3000)),
     groups=st.one_of(st.integers(0, 2**20), st.integers(0, 2**28 - 30)),
@@ -82,7 +82,7 @@ def test_triton_equals_the_reference_bit_for_bit(
 
 @pytest.mark.slow
 @each_kind
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     size=st.one_of(st.integers(1, 300), st.integers(1000, 3000)),
     groups=st.one_of(st.integers(0, 2**20), st.integers(0, 2**28 - 30)),

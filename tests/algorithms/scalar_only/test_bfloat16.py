@@ -26,7 +26,7 @@ CASES = [
 each_case = pytest.mark.parametrize(("name", "fields"), CASES)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 2**16 - 1), st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=40))
 def test_numbers_are_rounded_as_the_wires_are_in_host_memory_and_on_a_device(upper: int, lowers: list[int]) -> None:
     """With lower halves below, at and above a tie, whatever the upper half is, infinity and NaN included."""

@@ -46,13 +46,13 @@ def folded(algorithm: Any, commits: Sequence[ScalarCommit]) -> Replica:
 # the multiset of commits
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(order=st.permutations(range(ROUNDS)))
 def test_commits_in_any_order_lead_to_one_digest(run: Rehearsal, order: list[int]) -> None:
     assert folded(run.algorithm, [run.commits[at] for at in order]).digest() == run.replica.digest()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(parts=st.lists(st.integers(0, 3), min_size=ROUNDS, max_size=ROUNDS), data=st.data())
 def test_partial_sums_of_any_groups_of_commits_lead_to_the_same_bits(
     run: Rehearsal, parts: list[int], data: st.DataObject

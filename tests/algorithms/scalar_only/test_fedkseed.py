@@ -54,7 +54,7 @@ def direction(index: int) -> Any:
     return z.astype(np.float64)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(stops=st.sets(st.integers(1, ROUNDS - 1)))
 def test_a_client_that_was_sent_sums_holds_the_bits_of_one_that_folded_every_commit(
     run: Rehearsal, stops: set[int]
@@ -246,7 +246,7 @@ def test_what_a_pool_cannot_do_is_refused(fields: dict[str, Any], reason: str) -
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     numbers=st.dictionaries(st.integers(0, 99), st.integers(-(2**63), 2**63 - 1).filter(bool), max_size=100),
     shift=st.integers(0, 62),

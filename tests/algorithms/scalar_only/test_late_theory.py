@@ -173,7 +173,7 @@ def logs(draw: st.DrawFn) -> tuple[Any, list[ScalarCommit]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(logs(), st.sets(st.integers(0, 7)), st.booleans())
 def test_a_log_with_late_terms_folds_to_the_same_bits_for_every_split_and_lag(
     case: tuple[Any, list[ScalarCommit]], cuts: set[int], private: bool

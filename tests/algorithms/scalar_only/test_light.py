@@ -97,7 +97,7 @@ def rounds(algorithm: Any, objective: Callable[[int, int], Any], start: Vector, 
 
 @pytest.mark.few(7)
 @pytest.mark.parametrize(("name", "case"), CASES)
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(st.sets(st.integers(1, DIMENSION - 1), max_size=6))
 def test_scalars_and_replicas_equal_those_with_copies_for_any_layer_borders(
     name: str, case: str, inner: set[int]

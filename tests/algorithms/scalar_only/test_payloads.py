@@ -117,7 +117,7 @@ def logs(draw: st.DrawFn) -> list[ScalarCommit]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(log=logs(), mutations=st.sampled_from([1, 1, 1, 14, 40]))
 def test_any_commits_survive_a_round_trip(log: list[ScalarCommit], mutations: int) -> None:
     first = log[0].version

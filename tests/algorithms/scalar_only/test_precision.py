@@ -119,7 +119,7 @@ def test_a_double_beside_a_tie_is_not_rounded_twice(name: Precision) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_any_double_becomes_the_nearest_value(name: Precision, data: st.DataObject) -> None:
     rungs = LADDERS[name]

@@ -85,7 +85,7 @@ def same(left: Replica, right: Replica) -> bool:
 @pytest.mark.few(2)
 @each_law
 @each_kind
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     dimension=st.one_of(st.integers(1, 700), st.integers(PIECE - 130, PIECE + 130), st.just(20_011)),
     length=st.integers(1, 7),

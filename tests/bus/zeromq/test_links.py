@@ -133,7 +133,7 @@ packets = st.tuples(
 @pytest.mark.parametrize(
     "begin", [lambda link: None, receive_offer, receive_welcome], ids=["greeting", "joining", "a member"]
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(packets, min_size=1, max_size=12))
 def test_a_link_ignores_any_packet_or_ends_with_one_sentence(
     begin: Callable[[Link], None], received: list[tuple[Type, bytes, bytes]]

@@ -78,7 +78,7 @@ def test_a_hello_has_a_limited_number_of_spans() -> None:
         packet.read_hello(packet.hello(RUN, HostRequest((*request.spans, (1000, 1000)))))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(offers, st.integers(*HEARTBEAT_MS))
 def test_an_offer_survives_a_round_trip(offered: Offer, heartbeat_ms: int) -> None:
     assert packet.read_offer(packet.offer(RUN, offered, heartbeat_ms)) == (RUN, offered, heartbeat_ms)
@@ -180,7 +180,7 @@ SOUND = {
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(content=st.binary(max_size=80))
 def test_bytes_of_any_kind_are_read_or_refused(name: str, content: bytes) -> None:
     try:
@@ -198,7 +198,7 @@ fields = st.recursive(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hello", "offer", "decline"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(content=st.lists(fields, max_size=7))
 def test_msgpack_of_any_shape_is_read_or_refused(name: str, content: list[Any]) -> None:
     try:

@@ -54,7 +54,7 @@ DAMAGES = ["", "cut", "long", "number", "part", "empty"]
 sizes = st.integers(0, 3_000) | st.integers(LONG - 100, LONG + 3_000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(sizes, max_size=5), st.randoms(use_true_random=False), st.booleans())
 def test_packets_come_whole_and_in_order_however_sending_and_taking_interleave(
     lengths: list[int], random: object, has_checksums: bool
@@ -94,7 +94,7 @@ def test_packets_come_whole_and_in_order_however_sending_and_taking_interleave(
     assert {each.type for each in came} <= {Type.DELIVER} and announced == seen and outbox.bytes == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(0, 73), st.sampled_from(DAMAGES)), max_size=200),
 )

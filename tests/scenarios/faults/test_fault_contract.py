@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_faults_on_every_transport(
     conformance.is_the_same_on(transport, trial(name, line))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(fraction=st.floats(0, 1), seed=st.integers(0, 2**31))
 @pytest.mark.parametrize(("name", "line", "does"), FIRST)
 def test_the_groups_of_a_fault_are_together_the_clients_that_it_selects_each_once(
@@ -173,7 +173,7 @@ ALL = [{"fault": name} | line for name, case in CASES.items() if not case.world 
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(chosen=st.lists(st.integers(0, len(ALL) - 1), unique=True, min_size=2, max_size=5), data=st.data())
 def test_the_order_of_faults_changes_nothing(chosen: list[int], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(chosen))))

@@ -68,7 +68,7 @@ def test_every_availability_fault_is_tested_here() -> None:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_many_advances_equal_one_and_name_every_client_that_moved(
     name: str, data: st.DataObject, at: list[tuple[int, int]]
 ) -> None:
@@ -87,7 +87,7 @@ def test_many_advances_equal_one_and_name_every_client_that_moved(
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", PRESENCES)
 @given(data=st.data(), at=moments)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_client_moves_before_the_next_moment_and_some_client_then(
     name: str, data: st.DataObject, at: list[tuple[int, int]]
 ) -> None:
@@ -112,7 +112,7 @@ def test_no_client_moves_before_the_next_moment_and_some_client_then(
 
 @pytest.mark.slow
 @given(fault=crashes | lasting)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_crash_is_off_in_whole_windows_and_never_outside_them(fault: Crash) -> None:
     about, windows = set(fault.chosen(CLIENTS, random(fault))), dict[tuple[int, int], bool]()
     for round, away in enumerate(by_round(fault, 80)):
@@ -209,7 +209,7 @@ def test_a_share_is_there_at_first(initially: float) -> None:
 
 
 @given(fault=late)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_late_joiners_come_within_their_rounds_and_stay(fault: LateJoiners) -> None:
     away = by_round(fault, 40)
     assert all(each == set(range(CLIENTS)) for each in away[: fault.at_round])
@@ -226,7 +226,7 @@ def test_late_joiners_are_spread_evenly() -> None:
 
 
 @given(fault=ramps)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_ramp_is_what_lies_between_its_stages_at_every_round(fault: Ramp) -> None:
     expected, number = [fault.start], fault.start
     for stage in fault.stages:
@@ -240,7 +240,7 @@ def test_a_ramp_is_what_lies_between_its_stages_at_every_round(fault: Ramp) -> N
 
 
 @given(fault=replacements)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_replacement_keeps_the_number_of_the_active(fault: Replacement) -> None:
     away, every = by_round(fault, 40), fault.every_rounds
     for round, each in enumerate(away):
@@ -277,7 +277,7 @@ def test_the_clients_that_are_replaced_where_few_can_come_are_drawn_at_random() 
 
 @pytest.mark.slow
 @given(fault=diurnals, seconds=st.lists(st.floats(0, 200), min_size=1, max_size=20).map(sorted))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_client_is_there_while_the_share_is_above_its_threshold(fault: Diurnal, seconds: list[float]) -> None:
     draws = random(fault)
     away = absences(fault, [(0, round(second * SECOND)) for second in seconds])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 
 from seedbus.scenarios.errors import ScenarioError
@@ -35,9 +34,11 @@ def lacks(package: str) -> str | None:
 
 def _extras() -> dict[str, str]:
     """Return by package the extra that brings it; of several the one that brings the least."""
+    from importlib import metadata
+
     try:
-        lines = requires("seedbus") or []
-    except PackageNotFoundError:  # a checkout that is not installed
+        lines = metadata.requires("seedbus") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
         return {}
     found = [match.groups() for line in lines if (match := _REQUIREMENT.match(line))]
     brought = Counter(extra for _, extra in found)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
 
-version = cache(metadata.version)
-"""Return the version of a package by its name, read from its metadata once. Raises `PackageNotFoundError`."""
+
+@cache
+def version(package: str) -> str:
+    """Return the version of a package by its name, read from its metadata once. Raises `PackageNotFoundError`."""
+    from importlib import metadata
+
+    return metadata.version(package)
 
 
 def minor_of(whole: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +31,7 @@ from seedbus.cli.study import study
 from seedbus.cli.verify import verify
 from seedbus.scenarios.errors import Exit
 from seedbus.scenarios.reporting.terminal import accept_all_text, say
+from seedbus.versions import version
 
 _UsageError: Any = typer.BadParameter.__base__  # click's class; typer contains click, or depends on it
 
@@ -60,13 +60,13 @@ for _panel, _commands in GROUPS.items():
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"seedbus {metadata.version('seedbus')}")
+        typer.echo(f"seedbus {version('seedbus')}")
         raise typer.Exit()
 
 
 @app.callback()
 def options(
-    version: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:

@@ -12,7 +12,6 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -94,6 +93,8 @@ def settings_of(kind: type[Made], option: str, given: list[str] | None) -> Made:
 
 def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
     """Load the plug-ins of this process before a command begins."""
+    from importlib import metadata
+
     if paths or os.environ.get("SEEDBUS_PLUGINS") or metadata.entry_points(group="seedbus.plugins"):
         with cli_errors():
             from seedbus.scenarios.schema.plugins import load_plugins

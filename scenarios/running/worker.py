@@ -8,8 +8,9 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -91,80 +92,113 @@ def serve(
         line = sys.stdin.buffer.readline() if sys.stdin is not None else b""
         if not line:
             return  # the parent process has ended already
-        try:
-            secrets = json.loads(line)
-            joining = replace(joining, identity=Identity.unpacked(secrets) if secrets else None)
-        except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
-            expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
-            raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
+        joining = replace(joining, identity=_identity_in(line))
     if joining.request.only_looks:
         raise ScenarioError("--clients none", ["this process would host nobody; expected --evaluator beside it"])
     if limits is not None:
         joining = replace(joining, most_clients=limits.max_clients)
     set_threads(threads)
     keep_freed_memory()
-    note, why_away = joining.note, joining.why_away
-    recruits: dict[bytes, Recruit] = {}
-    own_data = ""  # the user's own files that the task reads, and functions that it calls
-    own_files = OwnFiles((), note)
+    admission = GpuAdmission(device, joining.note)
+    with ExitStack() as stack, closing(admission), on_device(device):
+        hosting = _Hosting(joining, memory, limits, device, own, admission, stack)
+        try:
+            asked = replace(joining, why_away=hosting.why_away) if own else joining
+            parent = sys.stdin.fileno() if parent_pipe else None
+            follow(asked, hosting.recruit_for, parent_pipe=parent, code_of=farewell_code)
+        except JoinRefused as refused:
+            if refused.reason != "x0" or not hosting.own_data:
+                raise
+            # the scenario is the server's, so what can differ are the files that it names
+            raise JoinRefused("x0", f"{hosting.own_data} here is probably not the run's: {refused.detail}") from None
 
-    def recruit_for(offer: Offer) -> Follower:
-        # a process binds a scenario once, however often it joins
-        if offer.scenario in recruits:
-            follower = recruits[offer.scenario](offer)
+
+def _identity_in(line: bytes) -> Identity | None:
+    """Return the keys in the line that a parent process writes first. Raises `ScenarioError`."""
+    try:
+        secrets = json.loads(line)
+        return Identity.unpacked(secrets) if secrets else None
+    except (ValueError, TypeError, KeyError, AttributeError, zmq.ZMQError):
+        expected = "standard input does not begin with a line of keys; expected `{}` at least: this option is for "
+        raise ScenarioError("--parent-pipe", [expected + "processes that start workers of their own"]) from None
+
+
+@dataclass(slots=True)
+class _Hosting:
+    """What a process hosts for its server, with which data. It binds a scenario once, however often it joins.
+
+    Attributes:
+        joining, memory, limits, device, own: as of `serve`.
+        admission: when this process may load data and train for the first time.
+        stack: what ends with the process.
+        own_data: the user's own files that the task reads, and functions that it calls, as words; "": none.
+        own_files: those of the clients' owners; None: they bring none.
+        recruits: scenario → makes its followers; of the newest scenario.
+    """
+
+    joining: Joining
+    memory: Path | None
+    limits: Limits | None
+    device: str
+    own: str
+    admission: GpuAdmission
+    stack: ExitStack
+    own_data: str = ""
+    own_files: OwnFiles | None = None
+    recruits: dict[bytes, Recruit] = field(default_factory=dict)
+
+    def recruit_for(self, offer: Offer) -> Follower:
+        """Return the followers that an offer names."""
+        if offer.scenario in self.recruits:
+            follower = self.recruits[offer.scenario](offer)
         else:
-            recruits.clear()
-            follower = first_follower(offer)
+            self.recruits.clear()
+            follower = self._first(offer)
+        note = self.joining.note
         note("hosting", what=f"hosting {hosted(offer.spans, evaluates=offer.evaluates)}")
-        if limits is not None and isinstance(follower, Followers):  # a process that the server started has no user
+        if self.limits is not None and isinstance(follower, Followers):  # what the server started has no user
             return TellsCaughtUp(follower, note)
         return follower
 
-    def first_follower(offer: Offer) -> Follower:
-        nonlocal own_data, own_files, limits
-        scenario = read_scenario(offer, joining.endpoint, limits)
-        task, field = scenario.task, getattr(scenario.task, "own_data", "")
-        named = [f"{name} {value}" for name, value in task.named()] if isinstance(task, OwnMetrics) else []
-        own_data = " or ".join(
-            [*([f"task.{field} {getattr(task, field)}"] if field and getattr(task, field) else []), *named]
-        )
-        own_data += ", which may draw at random," if named else ""
+    def why_away(self, wire_bytes: int) -> str:
+        """Look after the owner's files, and return why the process is to be away now, as `Joining.why_away` does."""
+        if self.own_files is not None:
+            self.own_files.look()
+        return "" if self.joining.why_away is None else self.joining.why_away(wire_bytes)
+
+    def _first(self, offer: Offer) -> Follower:
+        """Return the followers of the first offer of a scenario."""
+        limits, note = self.limits, self.joining.note
+        scenario = read_scenario(offer, self.joining.endpoint, limits)
+        self.own_data = _own_data(scenario.task)
         if limits is not None and limits.max_memory is not None:
             limit_memory(limits.max_memory)
-        stack.enter_context(memory_hints(scenario, device))
-        with admission.turn(offer.scenario) as measure:
+        self.stack.enter_context(memory_hints(scenario, self.device))
+        with self.admission.turn(offer.scenario) as measure:
             clients = [client for first, last in offer.spans for client in range(first, last + 1)]
-            here = with_own(scenario, own, clients, evaluates=offer.evaluates)
+            here = with_own(scenario, self.own, clients, evaluates=offer.evaluates)
             if isinstance(here.partition, Own):
-                own_files = OwnFiles([place for place in here.partition.data.places.values() if place], note)
+                self.own_files = OwnFiles([place for place in here.partition.data.places.values() if place], note)
                 if limits is not None:  # a server that comes back finds the owner where she joined
-                    limits = replace(limits, accepted=limits.accepted or Accepted.joined(scenario))
+                    self.limits = replace(limits, accepted=limits.accepted or Accepted.joined(scenario))
             problem = bind_for_clients(here, note)
-            owned = memory if limits is not None else None
-            ours = recruit(scenario, problem, _NotesOnly(note), memory, warn_of_loss, owned)
-            recruits[offer.scenario] = measuring(ours, scenario, measure)
-            return recruits[offer.scenario](offer)
+            owned = self.memory if limits is not None else None
+            ours = recruit(scenario, problem, _NotesOnly(note), self.memory, self._warn_of_loss, owned)
+            self.recruits[offer.scenario] = measuring(ours, scenario, measure)
+            return self.recruits[offer.scenario](offer)
 
-    def why(wire_bytes: int) -> str:
-        own_files.look()
-        return "" if why_away is None else why_away(wire_bytes)
-
-    def warn_of_loss() -> None:
-        if limits is not None:  # otherwise the server, which chose this, says so itself
+    def _warn_of_loss(self) -> None:
+        if self.limits is not None:  # otherwise the server, which chose this, says so itself
             others = "or the bits of the run change if another process replaces this one"
-            note("what clients remember is lost with this process", keep=f"it by --out FOLDER, {others}")
+            self.joining.note("what clients remember is lost with this process", keep=f"it by --out FOLDER, {others}")
 
-    admission = GpuAdmission(device, note)
-    with ExitStack() as stack, closing(admission), on_device(device):
-        try:
-            asked = replace(joining, why_away=why if own else why_away)
-            parent = sys.stdin.fileno() if parent_pipe else None
-            follow(asked, recruit_for, parent_pipe=parent, code_of=farewell_code)
-        except JoinRefused as refused:
-            if refused.reason != "x0" or not own_data:
-                raise
-            # the scenario is the server's, so what can differ are the files that it names
-            raise JoinRefused("x0", f"{own_data} here is probably not the run's: {refused.detail}") from None
+
+def _own_data(task: Any) -> str:
+    """Return the user's own files that a task reads, and functions that it calls, as words; "" if there are none."""
+    field = getattr(task, "own_data", "")
+    files = [f"task.{field} {getattr(task, field)}"] if field and getattr(task, field) else []
+    named = [f"{name} {value}" for name, value in task.named()] if isinstance(task, OwnMetrics) else []
+    return " or ".join([*files, *named]) + (", which may draw at random," if named else "")
 
 
 class _Looked(Exception):

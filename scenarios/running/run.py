@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,9 +58,8 @@ def run(
 
     A finished run is not run again: with `resume`, its results are compared with this scenario's expectations. If the
     scenario has more rounds than it, or more time by the run's clock, the run goes on, and ends as if it had not ended
-    before. In a notebook,
-    where an asyncio loop is running already, the run gets a loop of its own. Settings of NumPy and torch, such as a
-    default dtype, do not change its bits, and are afterwards as they were.
+    before. In a notebook, where an asyncio loop is running already, the run gets a loop of its own. Settings of NumPy
+    and torch, such as a default dtype, do not change its bits, and are afterwards as they were.
 
     Args:
         scenario: what to run; a file, a name of the library or a mapping of fields is loaded first.
@@ -105,27 +104,17 @@ def run(
         check_place(out, is_new=not resume)
     if resume and as_run is not None:
         raise ScenarioError(f"--as {as_run}", ["a rehearsal is not resumed; expected a new one, without --resume"])
-    if resume:
-        if out is None:
-            raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
-        before = scenario_of(Path(out))
-        refuse_another(scenario, before, Path(out), of_other_length=scenario.has_server)
-        if (Path(out) / RESULTS).exists() and scenario.stop == before.stop:
-            results = judge_again(Results.read(Path(out)), scenario)
-            track_again(trackers, scenario, results, observer or NullObserver())
-            return results
+    if resume and (finished := _finished(scenario, out)) is not None:
+        track_again(trackers, scenario, finished, observer or NullObserver())
+        return finished
     other = None if as_run is None else OtherRun.read(path_of(as_run, "as_run", "the folder of a run"), scenario)
     placement = placement or Placement(scenario.transport, devices=devices_of("") if device is None else (device,))
     if not isinstance(placement, Placement):
         raise ScenarioError("placement", [f"{placement!r} is not accepted; expected a Placement"])
     if device is not None:
         placement = replace(placement, devices=(device,))
-    if observer is not None:
-        watched: AbstractContextManager[Observer] = nullcontext(observer)
-    elif in_notebook() if progress is None else progress:
-        watched = watching(scenario)
-    else:
-        watched = nullcontext(NullObserver())
+    shows = in_notebook() if progress is None else progress
+    watched = watching(scenario) if observer is None and shows else nullcontext(observer or NullObserver())
     device = placement.own_device
     shares_gpu = placement.is_here and scenario.has_server
     with (
@@ -160,6 +149,17 @@ def run(
             if other is not None:
                 other.compare(running.given, running.journal)
             return results
+
+
+def _finished(scenario: Scenario, out: str | Path | None) -> Results | None:
+    """Return the results of the run that is to go on; None if it is not over. Raises `ScenarioError`: it is another."""
+    if out is None:
+        raise ScenarioError("resume", ["out is missing; expected the folder of the run to go on with"])
+    folder = Path(out)
+    before = scenario_of(folder)
+    refuse_another(scenario, before, folder, of_other_length=scenario.has_server)
+    is_over = (folder / RESULTS).exists() and scenario.stop == before.stop
+    return judge_again(Results.read(folder), scenario) if is_over else None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from seedbus.agents.feature import Words
 from seedbus.agents.policies.participation import Participation
 from seedbus.bus.text import counted
 from seedbus.models.errors import DataError
+from seedbus.models.partitions.own import Own
 from seedbus.scenarios.consent.who_sees import SHIFTED
 from seedbus.scenarios.reporting import division
 from seedbus.scenarios.reporting.looks import number_text
@@ -61,6 +62,8 @@ def _model(scenario: Scenario) -> list[str]:
 def _data(scenario: Scenario) -> list[str]:
     partition, clients = scenario.partition, scenario.participation.clients
     fields = ", ".join(f"{name} {plain(each)}" for name, each in partition if (name, each) != ("seed", None))
+    if isinstance(partition, Own):
+        return [f"{counted(clients, 'client')}, each with the samples of its owner, which are not counted here"]
     how = f"divided among {counted(clients, 'client')}: {fields}"
     try:
         divided = scenario.task.division(seed=scenario.seed, clients=clients, partition=partition)

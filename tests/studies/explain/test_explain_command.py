@@ -59,6 +59,12 @@ def test_the_bytes_are_those_that_the_run_then_sends(seedbus: Command) -> None:
     assert "from 1 round that was tried out" in short
 
 
+def test_samples_of_owners_are_not_counted(seedbus: Command) -> None:
+    Path("owners.yaml").write_text(dump(own_scenario()))
+    counted = ["3 clients, each with the samples of its owner, which are not counted here"]
+    assert said(seedbus, "owners.yaml")["words"]["data"] == counted
+
+
 @pytest.mark.slow
 def test_what_a_limit_of_real_time_saves_is_known_only_of_one_process() -> None:
     real = explain(scenario(stop={"rounds": 9, "simulated_s": 3600}, clock="wall"), 0.01)["assumes"]

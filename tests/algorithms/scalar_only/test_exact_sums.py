@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, LateReports, Replica, ReportRefused
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Replica, ReportRefused
 from seedbus.algorithms.directions import exact_directions, exact_reference, merged
 from seedbus.algorithms.scalar_only import base as scalar
 from seedbus.algorithms.scalar_only.block import Block
@@ -62,14 +62,6 @@ def test_partial_sums_of_any_groups_of_commits_lead_to_the_same_bits(
     replica = run.algorithm.replica(x0())
     add_terms(replica.x, exact_directions(run.algorithm.directions), sums)
     assert bits(replica.x) == bits(run.replica.x)
-
-
-def test_a_duplicate_is_not_added_and_a_gap_is_refused(run: Rehearsal) -> None:
-    replica = run.replica.copy()
-    run.algorithm.apply(replica, run.commits)
-    assert bits(replica) == bits(run.replica)
-    with pytest.raises(CommitGap):
-        run.algorithm.apply(run.algorithm.replica(x0()), run.commits[1:])
 
 
 def test_a_late_term_is_another_term(run: Rehearsal) -> None:

@@ -2,8 +2,8 @@
 
 `--write` draws them by key into mutants.json, two in each room (the first two levels of folders). `--run` puts each
 into a copy of the checkout, runs the quick tests of its file, or else of its room, and then those of mistakes, and says
-whether they fail; `--room ROOM` and `--every N` choose some. A mutant is found by function and line, also in another file and class. Of one that
-survives a person has to say whether it changes anything.
+whether they fail; `--room ROOM` and `--every N` choose some. A mutant is found by function and line, also in another
+file and class. Of one that survives a person has to say whether it changes anything.
 """
 
 import argparse

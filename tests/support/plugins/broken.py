@@ -58,7 +58,8 @@ def breaks(promise: str) -> Callable[[T], T]:
         tag = next(each.tag for each in KINDS if each.accepts(kind))
         types = {tag: Literal[word], "breaks": ClassVar[str]}
         members = {"__module__": __name__, "__annotations__": types, tag: word, "breaks": promise}
-        made: T = type(kind)(kind.__name__, (kind,), members)
+        metaclass: Any = type(kind)
+        made: T = metaclass(kind.__name__, (kind,), members)
         return made
 
     return named
@@ -372,7 +373,9 @@ class BowlProblem:
 
 
 def bowl(name: str, promise: str) -> type[Bowl]:
-    return breaks(promise)(type(Bowl)(name, (Bowl,), {"__module__": __name__}))
+    metaclass: Any = type(Bowl)
+    made: type[Bowl] = breaks(promise)(metaclass(name, (Bowl,), {"__module__": __name__}))
+    return made
 
 
 Longer = bowl("Longer", "the_schema_knows_the_dimension_that_the_problem_has")

@@ -1,9 +1,9 @@
 """Small errors in the code, each of which a test should notice: what a reorganisation of the tests may not lose.
 
 `--write` draws them by key into mutants.json, two in each room (the first two levels of folders). `--run` puts each
-into a copy of the checkout, runs the quick tests of its file, or else of its room, and says whether they fail; `--room
-ROOM` and `--every N` choose some. A mutant is found by function and line, also in another file and class. Of one that
-survives a person has to say whether it changes anything.
+into a copy of the checkout, runs the quick tests of its file, or else of its room, and then those of mistakes, and says
+whether they fail; `--room ROOM` and `--every N` choose some. A mutant is found by function and line, also in another
+file and class. Of one that survives a person has to say whether it changes anything.
 """
 
 import argparse
@@ -25,6 +25,7 @@ LAYERS = ("agents", "algorithms", "bus", "models", "scenarios", "seedbus", "stud
 EACH, SEED, LIMIT_S = 2, "1", 300  # mutants of a room; their draw; seconds of a mutant's tests
 PAIRS = "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn"
 OTHER = {one: other for pair in PAIRS.split(", ") for one, other in (pair.split(), pair.split()[::-1])}
+MISTAKES = ("tests/mistakes",)  # where sentences of all rooms stand
 Mutant = dict[str, str]
 
 
@@ -135,7 +136,7 @@ def fate(mutant: Mutant) -> str:
     lines[number] = lines[number].replace(mutant["line"], mutant["becomes"])
     copy.write_text("".join(lines), encoding="utf-8")
     try:
-        code = tested(tests)
+        code = tested(tests) or tested(MISTAKES)
     finally:
         shutil.copy2(path, copy)
     what = {0: "survived", 5: "no tests", -1: "timed out"}.get(code, "killed")

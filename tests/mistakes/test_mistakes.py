@@ -1,4 +1,4 @@
-"""Each mistake in a scenario gets the sentence that stands beside it in a file here; what is accepted has none.
+"""Each mistake in a scenario or a study gets the sentence beside it in a file here; what is accepted has none.
 
 `pytest tests/mistakes --update` writes what is said now into the files, and `git diff` shows what has changed.
 """
@@ -19,6 +19,7 @@ from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import caveats
 from seedbus.studies.explain.words import words
+from seedbus.studies.study.cells import plan_of
 
 DOCUMENT: dict[str, Any] = yaml.safe_load(SMALL)
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -38,11 +39,28 @@ ACCEPTED: dict[str, Callable[[Scenario, Scenario], list[str]]] = {
 """What is told of scenarios that are accepted, by the file."""
 
 
+def study(fields: list[str]) -> dict[str, Any]:
+    """Return a study with these fields, in YAML; those of `base` change the small scenario, and null leaves one out."""
+    given: dict[str, Any] = {"base": {}}
+    for each in fields:
+        given |= yaml.safe_load(each)
+    base = given["base"]
+    return {
+        name: DOCUMENT | base if name == "base" and isinstance(base, dict) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
 def said(file: str, block: dict[str, Any], typed: str) -> Said:
     """Return what is wrong with the scenario of a row, or in some files what is told of one that is accepted."""
+    told: list[str] = []
     try:
-        scenario = load(DOCUMENT, settings(block, typed))
-        told = ACCEPTED[file](scenario, load(DOCUMENT, block.get("set"))) if file in ACCEPTED else []
+        if file == "studies":
+            plan_of(study(settings(block, typed)))
+        else:
+            scenario = load(DOCUMENT, settings(block, typed))
+            told = ACCEPTED[file](scenario, load(DOCUMENT, block.get("set"))) if file in ACCEPTED else []
     except ScenarioError as error:
         told = error.problems
     assert all(sentence.isprintable() for sentence in told)

@@ -174,16 +174,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(world(), tmp_path_factory.mktemp("run") / "whole")
 
 
-@pytest.mark.slow
-def test_the_run_ends_with_other_results_without_client_state(
-    tmp_path: Path, reference: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other tests of this file rely on this difference."""
-    assert len(reference.summary["traffic"]["fates"]) >= 3, reference.summary["traffic"]["fates"]
-    monkeypatch.setattr(ClientStateStore, "before", lambda *_: None)
-    assert run(world(), tmp_path / "run").digest != reference.digest
-
-
 BARE = {
     "fault": "crash",
     "fraction": 0.5,

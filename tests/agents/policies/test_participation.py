@@ -9,7 +9,6 @@ import pytest
 from coordinator_cases import DrivenCoordinator, cohort_of, joined_coordinator, positions, report
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from seedbus.agents.policies.deadline import Deadline
 from seedbus.agents.policies.participation import Participation
@@ -309,25 +308,3 @@ def test_a_restored_coordinator_keeps_its_learnt_deadline() -> None:
 
 
 # refusals
-
-
-@pytest.mark.parametrize(
-    ("said", "complaint"),
-    [
-        ({"over_selection": 0.9}, "over_selection"),
-        ({"quorum": 6}, r"quorum \(6\) is larger than the cohort \(5\)"),
-        ({"deadline": {}}, "set deadline_s too"),
-        ({"buffer": 3}, "buffer needs late"),
-        ({"buffer": 6, "late": {}}, r"buffer \(6\) is not between quorum \(1\) and cohort \(5\)"),
-        ({"buffer": 1, "quorum": 2, "late": {}}, r"buffer \(1\) is not between quorum \(2\) and cohort \(5\)"),
-        ({"buffer": 3, "late": {}, "over_selection": 1.3}, "give over_selection or buffer, not both"),
-        ({"buffer": 3, "late": {}, "every_s": 60}, "every_s is for rounds that end before .* leave it out with buffer"),
-        ({"every_s": 0}, "every_s"),
-        ({"late": {"max_staleness": 0}}, "max_staleness"),
-        ({"late": {"discount": -1}}, "discount"),
-        ({"selection": {"policy": "best"}}, "best"),
-    ],
-)
-def test_an_impossible_policy_is_refused_with_an_accepted_value(said: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValidationError, match=complaint):
-        Participation(clients=20, cohort=5, **said)

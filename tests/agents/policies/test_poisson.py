@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from coordinator_cases import cohort_of, joined_coordinator, report
-from pydantic import ValidationError
 
-from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.poisson import Poisson
 
@@ -44,16 +42,3 @@ def test_a_round_waits_for_all_of_a_large_cohort_and_makes_no_commit_of_a_small_
         closed = coordinator.close_round()
         assert (closed.commit is not None) == (len(cohort) >= 3) == (coordinator.version > version)
     assert {2, 3, 4, 5} <= sizes
-
-
-@pytest.mark.parametrize(
-    ("policy", "field"),
-    [
-        ({"over_selection": 1.3}, "over_selection"),
-        ({"late": {}, "buffer": 2}, "buffer"),
-        ({"mode": "stream"}, "mode: stream"),
-    ],
-)
-def test_what_counts_clients_is_refused(policy: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationError, match=f"poisson draws cohorts of any size, so {field} has no number"):
-        Participation(clients=12, cohort=3, **POISSON | policy)

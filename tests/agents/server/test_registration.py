@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from registration_harness import RegistrationHarness
 
 from seedbus.agents.messages import Span
-from seedbus.agents.refusals import MAX_NOTED
 from seedbus.bus import EVALUATOR, HOST, Declined, HostRequest, Kind, Offer, decode
 from seedbus.bus.transport import MAX_SPANS, NO_CLIENTS, NOT_YET, STRANGER, Rights
 
@@ -345,14 +344,6 @@ def test_a_real_time_run_continues_with_a_quorum_and_an_evaluator() -> None:
     harness.registration.gone(second.host, "…")
     assert [alone, with_the_other, harness.registration.can_go_on] == [False, True, False]
     assert harness.registration.has_begun
-
-
-def test_a_stranger_is_reported_a_few_times_and_always_counted() -> None:
-    harness = RegistrationHarness()
-    for _ in range(MAX_NOTED + 7):
-        harness.registration.refused("10.0.0.1:4", "protocol", "protocol 4")
-    assert harness.observer.refusals == ["protocol"] * MAX_NOTED
-    assert harness.coordinator.refusals.peers == {("10.0.0.1:4", "protocol"): MAX_NOTED + 7}
 
 
 def test_a_process_that_only_evaluates_takes_no_clients_when_it_rejoins() -> None:

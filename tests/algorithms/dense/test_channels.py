@@ -151,25 +151,6 @@ def test_a_norm_that_differs_from_its_vectors_is_refused(factor: float) -> None:
     assert refusal.value.reason == "wrong-norm"
 
 
-# refusals
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"channel": "aircomp", "compression": "qsgd"}, "leave compression and aggregation out"),
-        ({"channel": "aircomp", "aggregation": "median"}, "leave compression and aggregation out"),
-        ({"channel": {"kind": "aircomp", "threshold": 0.0}}, "threshold 0 needs snr_db: null"),
-        ({"channel": "fibre"}, "aircomp"),
-    ],
-)
-def test_combinations_that_a_channel_cannot_support_are_refused_with_a_reason(
-    fields: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(ValueError, match=says):
-        make("fedavg", **fields)
-
-
 # whole runs
 
 

@@ -92,16 +92,3 @@ def test_every_step_is_rounded_whoever_takes_it_so_that_grouping_changes_no_bit(
     for commit in run.commits:
         algorithm.apply(alone, [commit])
     assert together.digest() == alone.digest() == run.replica.digest() != run.newcomer().digest()
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"revert": "compensate"}, "revert: compensate is not possible here: arithmetic: bfloat16 rounds x"),
-        ({"precision": "int32"}, "precision: int32 is for arithmetic: integer"),
-        ({"unit_bits": 20}, "unit_bits: 20 is for arithmetic: integer; leave it out with bfloat16"),
-    ],
-)
-def test_what_needs_other_arithmetic_is_refused(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        make("decomfl", arithmetic="bfloat16", **fields)

@@ -78,20 +78,3 @@ def test_a_late_report_moves_the_drifted_vector_and_perturbs_it_no_second_time()
     commit, _ = algorithm.aggregate(None, algorithm.plan(1, 0, seed_of(1)), {}, share=0.0, late=[late])
     algorithm.apply(replica, [commit])
     assert np.array_equal(replica.fields["drifted"], replica.x) and not np.array_equal(replica.x, x0(D))
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "reason"),
-    [
-        ("decomfl", {"momentum": 0.5}, "momentum"),
-        ("decomfl", {"weight_decay": 0.1}, "weight_decay"),
-        ("decomfl", {"arithmetic": "integer"}, "nothing drifts"),
-        ("decomfl", {"arithmetic": "bfloat16"}, "a perturbation would be lost"),
-        ("decomfl", {"estimator": {0: "central", 4: "projection"}}, "perturbs nothing"),
-        ("hiso", {}, "H divides its directions"),
-        ("zo-adam", {}, "no plain sum of random directions"),
-    ],
-)
-def test_what_equation_10_does_not_undo_is_refused(name: str, fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=f"revert: compensate is not possible here: .*{reason}"):
-        make(name, revert="compensate", **fields)

@@ -209,28 +209,6 @@ def test_a_schedule_holds_each_value_until_the_next_begins() -> None:
     assert [unsorted.evaluations(round) for round in (0, 2, 3)] == [11, 11, 20]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("perturbations", 0),
-        ("perturbations", {0: 5, 9: 0}),
-        ("local_steps", 65_536),
-        ("learning_rate", 0.0),
-        ("learning_rate", float("nan")),
-        ("learning_rate", 1e39),
-        ("smoothing", 1e-46),
-        ("smoothing", float("inf")),
-        ("estimator", "backward"),
-        ("directions", "uniform"),
-        ("momentum", 1.0),
-        ("momentum", -0.1),
-    ],
-)
-def test_an_invalid_value_is_refused_by_the_name_of_its_field(field: str, value: object) -> None:
-    with pytest.raises(ValidationError, match=field):
-        make("decomfl", **{field: value})
-
-
 @pytest.mark.parametrize("fields", [{"local_steps": 16_001}, {"local_steps": {0: 1, 5: 200}, "perturbations": 100}])
 def test_more_scalars_than_a_report_can_hold_are_refused_before_a_run_begins(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="at most 16000 scalars"):

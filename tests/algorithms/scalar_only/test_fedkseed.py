@@ -10,7 +10,6 @@ import pytest
 from algorithm_cases import DIMENSION, Rehearsal, bits, make, over_the_wire, rehearse, x0
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
 from seedbus.algorithms.directions import exact_reference
@@ -226,23 +225,6 @@ def test_scalars_of_a_report_are_counted_without_unpacking_it(run: Rehearsal) ->
     others: list[Any] = [None, {}, "ab", [], [b"abcd"], [b"abcd", 7], [7, [b"abcd"]], [b"abcd"] * 3]
     for other in others:
         assert run.algorithm.count_scalars(other) == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"aggregation": "median"}, "directions of its own; mean is accepted"),
-        ({"local_steps": 101, "perturbations": 100}, "at most 10000 pairs"),
-        ({"local_steps": {0: 1, 4: 101}, "perturbations": {0: 1, 4: 100}}, "is 10100; a report holds at most 10000"),
-        ({"precision": "int32"}, "the clients of fedkseed have no direction in common"),
-        ({"pool": 65_536}, "less than 65536"),
-        ({"arithmetic": "float"}, "'integer'"),
-    ],
-)
-def test_what_a_pool_cannot_do_is_refused(fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        make("fedkseed", **fields)
-    make("fedkseed", local_steps=100, perturbations=100)
 
 
 @pytest.mark.slow

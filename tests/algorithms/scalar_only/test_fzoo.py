@@ -107,17 +107,3 @@ def test_the_report_of_a_client_that_diverges_in_its_local_steps_is_refused() ->
         report, _ = algorithm.local(algorithm.replica(x0()), None, plan, diverging)
     with pytest.raises(ReportRefused, match="not a finite number"):
         algorithm.check(plan, report)
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"perturbations": {0: 4, 9: 1}}, "perturbations: 1 has no standard deviation"),
-        ({"precision": "sign"}, "leaves nothing of a standard deviation"),
-        ({"arithmetic": "integer"}, "arithmetic: integer is not possible here: the steps of fzoo are divided"),
-        ({"revert": "compensate"}, "revert: compensate is not possible here: the steps of fzoo are divided"),
-    ],
-)
-def test_what_has_no_spread_or_is_no_sum_is_refused(fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        make("fzoo", **fields)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from algorithm_cases import Quadratic, make, over_the_wire, seed_of, x0
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of, loss_at
 
 from seedbus.algorithms.scalar_only.curvature import spread
@@ -121,22 +120,6 @@ def test_h_learns_the_magnitude_of_the_curvature_of_the_mean_loss_which_may_be_n
 
     assert learned(-3.0) == learned(3.0) == learned(1.0, -7.0) != learned(3.0, -3.0)
     assert learned(3.0, -3.0) == pytest.approx([0.75] * DIMENSION), "a mean curvature of 0 only lets H decay"
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"precision": "sign"}, "leaves nothing of a curvature"),
-        ({"directions": "rademacher", "perturbations": 5}, "tell H one number"),
-        ({"arithmetic": "integer"}, "no plain sum of random directions"),
-        ({"estimator": {0: "forward", 5: "curvature"}}, "is for all rounds"),
-        ({"normalise": True}, "divides slopes and not curvatures"),
-        ({"perturbations": 9_000}, "is 18000"),
-    ],
-)
-def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        make("hiso", **{"estimator": "curvature"} | fields)
 
 
 def test_the_spread_of_h_is_its_deviation_over_its_mean() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from algorithm_cases import Quadratic, make, over_the_wire, seed_of, x0
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from scalar_cases import DIMENSION, GRAIN, RATE, ROUNDS, SMOOTHING, direction_of
 
 Array = NDArray[np.floating[Any]]
@@ -62,21 +60,6 @@ def test_hizoo_is_its_equations() -> None:
     for each in (replica, late):
         np.testing.assert_allclose(each.x, x, rtol=0, atol=1e-10)
         np.testing.assert_allclose(each.fields["hessian"], hessian, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"precision": "sign"}, "leaves nothing of a curvature"),
-        ({"directions": "rademacher"}, "tell H one number"),
-        ({"arithmetic": "integer"}, "no plain sum of random directions"),
-        ({"local_steps": 2}, "local_steps"),
-        ({"perturbations": 9_000}, "is 18000"),
-    ],
-)
-def test_invalid_fields_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        make("hizoo", **fields)
 
 
 def test_h_stays_above_zero_where_no_curvature_is_found() -> None:

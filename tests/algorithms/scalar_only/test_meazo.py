@@ -55,15 +55,3 @@ def test_a_replica_is_x_alone_and_a_commit_has_the_rate_in_four_bytes() -> None:
 def test_a_state_that_it_cannot_have_made_is_refused(state: Any) -> None:
     with pytest.raises(BadPayload, match="1 − β\\^t"):
         make("meazo").check_state(state)
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"arithmetic": "integer"}, "arithmetic: integer is not possible here: the steps of meazo are divided"),
-        ({"local_steps": 2}, "local_steps"),
-    ],
-)
-def test_what_needs_a_sum_or_the_servers_number_at_clients_is_refused(fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        make("meazo", **fields)

@@ -134,24 +134,6 @@ def test_a_damaged_image_and_a_damaged_table_are_one_sentence(make_hub: Any, tmp
     assert "none of the files that are read" in sentence_of(make_hub("bert", dataset=str(tmp_path / "empty")))
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "expected"),
-    [
-        ("bert", {"columns": {"text": "a"}}, "columns has no label, which head: sequence-classification reads"),
-        ("vit", {"columns": {"image": "a", "text": "b", "label": "c"}}, "columns has text, which head: image"),
-        ("gpt2", {"columns": {"text": "a", "label": "b"}}, "columns has label, which head: causal-lm does not read"),
-        ("gpt2", {"train": {"kind": "head"}}, "a causal model's head is its embedding"),
-        ("vit", {"max_length": 8}, "images have no tokens"),
-        ("bert", {"configuration": "../../etc"}, "configuration"),
-    ],
-)
-def test_fields_that_make_no_sense_together_are_refused(
-    make_hub: Any, name: str, fields: dict[str, Any], expected: str
-) -> None:
-    with pytest.raises(ValidationError, match=expected):
-        make_hub(name, **fields)
-
-
 def test_a_server_names_folders_inside_a_clients_roots_only(described: Any, hub_data: Any, tmp_path: Path) -> None:
     fields = described("bert")
     model_root, data_root = Path(fields["model"]), hub_data["texts"].parent

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from small_language import ARTICLE, ROWS, bind, write, write_model
 
 from seedbus.bus import HostRequest, Offer
@@ -226,22 +225,6 @@ def test_an_answer_that_leaves_no_room_for_its_prompt_is_one_sentence(make: Any)
     problem = bind(make("squad", max_length=21, answer_tokens=20))  # its tokenizer puts one before each prompt
     with pytest.raises(DataError, match=f"21{told}at least 22"):
         problem.evaluate(problem.x0(), "test")
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"dtype": "bfloat16"}, "train is full, which freezes none; expected dtype: float32"),
-        ({"dtype": "float16", "train": {"kind": "prefix"}}, "peft rounds"),
-        ({"dataset": "squad", "loss": "options"}, "answers are text, not classes; expected loss: answer"),
-        ({"dataset": "sst-2"}, "dataset"),
-        ({"train": {"kind": "lora", "rank": 0}}, "rank"),
-        ({"train": "lora"}, "train"),
-    ],
-)
-def test_fields_that_make_no_sense_together_are_refused(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        LanguageModel.model_validate(fields)
 
 
 @pytest.mark.parametrize(

@@ -110,26 +110,6 @@ def test_a_file_that_does_not_fit_is_refused_with_its_line(name: str, text: str,
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"prompt": "It was"}, "expected a column's name at least in braces, and nothing else in them"),
-        ({"prompt": "{review.__class__} was"}, "expected a column's name at least in braces"),
-        ({"prompt": "{review:999999} was"}, "expected a column's name at least in braces"),
-        ({"prompt": "{review!r} was"}, "expected a column's name at least in braces"),
-        ({"prompt": "{review was"}, "expected columns in braces, and {{ for a brace"),
-        ({"prompt": "{review} was "}, "it ends with a space, which belongs to the answer"),
-        ({"prompt": "{stars} was"}, "stars is the target and a column that is read"),
-        ({"answers": {"1": "no", "5": " "}}, "an answer is empty"),
-        ({"answers": {"1": "no", "1.0": "yes"}}, "a class is there twice, perhaps in two spellings"),
-    ],
-)
-def test_a_prompt_of_a_server_is_columns_and_text_alone(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ScenarioError) as refused:
-        load(scenario("facebook/opt-125m", STATED | change))
-    assert sentence in str(refused.value)
-
-
 def test_texts_are_owners_or_common() -> None:
     for task, partition, sentence in (
         ({"dataset": "sst2", "texts": STATED}, "own", "texts is for dataset: own"),

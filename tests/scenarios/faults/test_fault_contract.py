@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_cases import CASES, FIRST, IDLING, MISTAKEN, OTHERS_IN_SOAK, STRIKING, Line
+from fault_cases import CASES, FIRST, IDLING, OTHERS_IN_SOAK, STRIKING, Line
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from reference_tables import tables
 
 from seedbus.bus import KeyedRandom
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.base import FAULTS, ClientSelector
 from seedbus.scenarios.faults.trace import Trace
 from seedbus.scenarios.schema.loading import load
@@ -80,13 +79,6 @@ def test_a_field_at_its_default_keys_no_draw(name: str, line: Line, does: str) -
     (fault,), (told,) = (world([each], **CASES[name].world).faults for each in (line, defaults | line))
     assert repr(told) == repr(fault)
     assert {field for field, _ in fault.__repr_args__()} <= {each for each in line if each != "fault"}
-
-
-@pytest.mark.parametrize(("name", "line", "sentence"), MISTAKEN)
-def test_a_mistake_in_a_line_gets_one_sentence(name: str, line: Line, sentence: str) -> None:
-    with pytest.raises(ScenarioError) as raised:
-        world([line], **CASES[name].world)
-    assert raised.value.problems == [sentence]
 
 
 @pytest.mark.few(2)

@@ -78,51 +78,6 @@ def test_each_variant_is_run_under_each_condition_at_each_point_of_the_grid() ->
     assert hiso.with_settings({"algorithm.learning_rate": 0.5}).scenario.faults == found[-1].scenario.faults
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"variants": {"a": {"algorithm": {"name": "fedavg", "aggregation": "mean"}}}},
-            "conditions.byzantine.algorithm.aggregation: variants.a.algorithm.aggregation sets this field already; "
-            "expected it in one of them",
-        ),
-        (
-            {"variants": {"a": ["participation.cohort=2"]}, "conditions": {"b": {"participation": {"clients": 9}}}},
-            "conditions.b.participation: variants.a.participation.cohort sets this field already; ",
-        ),
-        (
-            {"grid": {"participation": [{"clients": 5}]}},
-            "grid.participation: conditions.slow links.participation.deadline_s sets this field already; expected it",
-        ),
-        (
-            {"tune": {"participation.deadline_s": [3, 4]}},
-            "tune.participation.deadline_s: conditions.slow links.participation.deadline_s sets this field already; ",
-        ),
-        ({"conditions": {"": []}}, "conditions: '' is not accepted as a name; expected at least one character"),
-        ({"conditions": {"a": ["seed=4"]}}, "seed cannot vary between rows"),
-        ({"conditions": {"a": ["stop.rounds"]}}, 'conditions.a: ["stop.rounds"] is not accepted; expected '),
-        (
-            {"conditions": {"a": [], "b": []}},
-            "rows mine, a and mine, b are the same run; expected settings that differ",
-        ),
-        (
-            {"conditions": {"a": ["network.speed=1"]}},
-            "variants.mine: conditions.a.network.speed: network.speed: no such field; there are latency, ",
-        ),
-        (
-            {"grid": {"faults.0.fraction": [0.5]}},
-            "variants.mine: conditions.calm: grid.faults.0.fraction: faults: ",
-        ),
-        ({"ask": {"against": "mind"}}, "ask.against: there is no variant, condition or row mind; did you mean mine?"),
-    ],
-)
-def test_a_mistake_is_one_sentence_that_names_both_places(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        planned(**changes)
-    (said,) = caught.value.sentences
-    assert sentence in said
-
-
 def test_a_setting_that_all_conditions_replace_is_refused_on_the_command_line() -> None:
     every = {"a": ["network.up_mbps=1"], "b": ["network.up_mbps=2"]}
     with pytest.raises(ScenarioError, match="conditions of the study replaces it in every row"):

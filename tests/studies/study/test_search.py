@@ -127,26 +127,9 @@ def test_choices_may_be_anything_the_field_accepts() -> None:
     assert {t.values[SIGN] for t in asked["a"].trials} == set(choices) and asked["a"].chosen == {SIGN: "rademacher"}
 
 
-MISTAKES: list[tuple[dict[str, Any], str]] = [
-    (
-        {"tune": {RATE: {"low": 1, "high": 1}}},
-        f'tune.{RATE}: {{"low": 1, "high": 1}} is not accepted; expected low to be less than high',
-    ),
-    (
-        {"tune": {RATE: {"low": 0, "high": 1, "log": True}}},
-        '"log": true} is not accepted; expected low to be more than 0 with log: true',
-    ),
-    ({"tune": {RATE: {"low": 0.1}}}, f"tune.{RATE}.high: this field is required (the highest value)"),
-    ({"tune": {RATE: {"low": 0.1, "high": "x"}}}, f'tune.{RATE}.high: "x" is not accepted; expected a number'),
-    ({"tune": {RATE: {"choices": []}}}, f"tune.{RATE}.choices: [] is not accepted; expected 1 or more values"),
-    ({"tune": {RATE: 3}}, f"tune.{RATE}: 3 is not accepted; expected a list"),
-    ({"tune": {RATE: {"low": 0.1, "high": 1}, COUNT: [1]}}, f"tune.{COUNT}: [1] is not accepted beside a range"),
+MISTAKES: list[tuple[dict[str, Any], str]] = [  # others: tests/mistakes/studies.yaml
     ({"tune": {"algorithm.ratte": {"low": 0.1, "high": 1}}}, "tune.algorithm.ratte: algorithm.ratte: no such field"),
     ({"tune": {COUNT: {"low": 0, "high": 4}}}, f"tune.{COUNT}: {COUNT}: 0 is not accepted; expected at least 1"),
-    ({"tuning": {"trials": 0}}, "tuning.trials: 0 is not accepted; expected at least 1"),
-    ({"tuning": {"search": "tbe"}}, "tuning.search: \"tbe\" is not accepted; expected 'tpe' or 'random'"),
-    ({"tuning": {"further": 2}}, "tuning.further: `tune` has ranges; expected `trials` with these"),
-    ({"tune": {RATE: [1]}, "tuning": {"trials": 2}}, "tuning.trials: `tune` has lists of first values"),
 ]
 
 

@@ -1,20 +1,22 @@
-"""Plug-ins that break their contracts on purpose. `breaks` of each class names the promise, a function of its kind."""
+"""Plug-ins that break their contracts on purpose. `breaks` of each class is the promise, a function of its kind."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import ConfigDict, Field
 
+from seedbus.discovery import KINDS
 from seedbus.plugin import (
     PASS,
     BadPayload,
@@ -45,74 +47,77 @@ from seedbus.plugin import (
 CALLS: Iterator[int] = count(1)
 """A state that no replica, checkpoint or other process has."""
 
+T = TypeVar("T", bound=type[Any])
+
+
+def breaks(promise: str) -> Callable[[T], T]:
+    """Note the promise that a class breaks, and name it in scenarios after itself: FirstCome is first-come."""
+
+    def named(kind: T) -> T:
+        word = re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+        tag = next(each.tag for each in KINDS if each.accepts(kind))
+        types = {tag: Literal[word], "breaks": ClassVar[str]}
+        members = {"__module__": __name__, "__annotations__": types, tag: word, "breaks": promise}
+        metaclass: Any = type(kind)
+        made: T = metaclass(kind.__name__, (kind,), members)
+        return made
+
+    return named
+
 
 # algorithms
 
 
+@breaks("an_algorithm_is_frozen")
 class Thawed(ScalarOnly):
     model_config = ConfigDict(frozen=False)
-    breaks: ClassVar[str] = "an_algorithm_is_frozen"
-    name: Literal["thawed"] = "thawed"
 
 
+@breaks("an_algorithm_refuses_an_unknown_field")
 class Lenient(ScalarOnly):
     model_config = ConfigDict(extra="ignore")
-    breaks: ClassVar[str] = "an_algorithm_refuses_an_unknown_field"
-    name: Literal["lenient"] = "lenient"
 
 
+@breaks("a_replica_begins_as_a_copy_of_x0_at_version_0")
 class Aliased(ScalarOnly):
-    breaks: ClassVar[str] = "a_replica_begins_as_a_copy_of_x0_at_version_0"
-    name: Literal["aliased"] = "aliased"
-
     def replica(self, x0: Vector) -> Replica:
         return Replica(0, {"x": x0})
 
 
+@breaks("local_work_leaves_the_replica_untouched_and_is_deterministic")
 class Careless(ScalarOnly):
-    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
-    name: Literal["careless"] = "careless"
-
     def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
         report = super().local(replica, memory, plan, objective)
         replica.x[0] += 1
         return report
 
 
+@breaks("local_work_leaves_the_replica_untouched_and_is_deterministic")
 class Unsteady(ScalarOnly):
-    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
-    name: Literal["unsteady"] = "unsteady"
-
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         return [scalar * next(CALLS) for scalar in scalars]
 
 
+@breaks("local_work_leaves_the_replica_untouched_and_is_deterministic")
 class Numbering(ScalarOnly):
     """Its clients remember how many calls there were in this process."""
-
-    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
-    name: Literal["numbering"] = "numbering"
 
     def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
         return super().local(replica, memory, plan, objective)[0], next(CALLS)
 
 
+@breaks("local_work_leaves_the_replica_untouched_and_is_deterministic")
 class Hoarding(ScalarOnly):
     """Its clients remember an array."""
-
-    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
-    name: Literal["hoarding"] = "hoarding"
 
     def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
         report, _ = super().local(replica, memory, plan, objective)
         return report, report
 
 
+@breaks("local_work_leaves_the_replica_untouched_and_is_deterministic")
 class Choosy(ScalarOnly):
     """Only clients that took part have models of their own."""
-
-    breaks: ClassVar[str] = "local_work_leaves_the_replica_untouched_and_is_deterministic"
-    name: Literal["choosy"] = "choosy"
 
     def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Any:
         return super().local(replica, memory, plan, objective)[0], {"own": replica.x.tobytes()}
@@ -121,27 +126,21 @@ class Choosy(ScalarOnly):
         return None if memory is None else np.frombuffer(memory["own"], np.float32)
 
 
+@breaks("local_work_evaluates_the_loss_as_often_as_declared")
 class Underpaid(ScalarOnly):
-    breaks: ClassVar[str] = "local_work_evaluates_the_loss_as_often_as_declared"
-    name: Literal["underpaid"] = "underpaid"
-
     def evaluations(self, round: int) -> int:
         return 1
 
 
+@breaks("diagnostics_are_figures_that_leave_the_replica_untouched")
 class Nosy(ScalarOnly):
-    breaks: ClassVar[str] = "diagnostics_are_figures_that_leave_the_replica_untouched"
-    name: Literal["nosy"] = "nosy"
-
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         replica.x.sort()
         return {"least": float(replica.x[0])}
 
 
+@breaks("every_commit_moves_x")
 class Idle(ScalarOnly):
-    breaks: ClassVar[str] = "every_commit_moves_x"
-    name: Literal["idle"] = "idle"
-
     def step(self, block: Block, learning_rate: float) -> None:
         pass
 
@@ -149,86 +148,67 @@ class Idle(ScalarOnly):
         return None
 
 
+@breaks("commits_fold_to_the_same_bits_one_by_one_all_at_once_and_in_chunks")
 class Counting(ScalarOnly):
-    breaks: ClassVar[str] = "commits_fold_to_the_same_bits_one_by_one_all_at_once_and_in_chunks"
-    name: Literal["counting"] = "counting"
-
     def apply(self, replica: Replica, commits: Sequence[Any]) -> None:
         super().apply(replica, commits)
         replica.x[:] *= np.float32(0.99)
 
 
+@breaks("a_commit_folded_twice_changes_nothing")
 class Repeating(ScalarOnly):
-    breaks: ClassVar[str] = "a_commit_folded_twice_changes_nothing"
-    name: Literal["repeating"] = "repeating"
-
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
         return commits
 
 
+@breaks("a_gap_is_refused_and_leaves_the_replica_untouched")
 class Gapless(ScalarOnly):
-    breaks: ClassVar[str] = "a_gap_is_refused_and_leaves_the_replica_untouched"
-    name: Literal["gapless"] = "gapless"
-
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
         return [commit for commit in commits if commit.version > version]
 
 
+@breaks("a_catch_up_brings_a_laggard_to_the_same_bits")
 class Skipping(ScalarOnly):
-    breaks: ClassVar[str] = "a_catch_up_brings_a_laggard_to_the_same_bits"
-    name: Literal["skipping"] = "skipping"
-
     def pack_commits(self, commits: Sequence[Any]) -> Any:
         return super().pack_commits(commits[-2:])
 
 
+@breaks("a_client_is_never_handed_the_servers_own_vectors")
 class Owning(FedAvg):
-    breaks: ClassVar[str] = "a_client_is_never_handed_the_servers_own_vectors"
-    name: Literal["owning"] = "owning"  # type: ignore[assignment]
-
     def apply(self, replica: Replica, commits: Sequence[Any]) -> None:
         super().apply(replica, commits)
         replica.fields["x"] = commits[-1].fields[0]
 
 
+@breaks("the_order_of_arrival_does_not_change_a_commit")
 class FirstCome(ScalarOnly):
-    breaks: ClassVar[str] = "the_order_of_arrival_does_not_change_a_commit"
-    name: Literal["first-come"] = "first-come"
-
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
         return super().aggregate(state, plan, {0: next(iter(reports.values()))}, **options)
 
 
+@breaks("the_order_of_arrival_does_not_change_a_commit")
 class Tardy(ScalarOnly):
-    breaks: ClassVar[str] = "the_order_of_arrival_does_not_change_a_commit"
-    name: Literal["tardy"] = "tardy"
-
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
         late = [each._replace(reports=dict([*each.reports.items()][:1])) for each in options.pop("late", ())]
         return super().aggregate(state, plan, reports, late=late, **options)
 
 
+@breaks("reports_that_commit_as_they_come_lead_to_one_model")
 class Averaging(ScalarOnly):
-    breaks: ClassVar[str] = "reports_that_commit_as_they_come_lead_to_one_model"
-    name: Literal["averaging"] = "averaging"
     arithmetic: Literal["integer"] = "integer"
 
     def aggregate_each(self, state: Any, plan: Any, groups: Sequence[Any]) -> Any:
         return super().aggregate_each(state, plan, [each._replace(weight=1 / len(groups)) for each in groups])
 
 
+@breaks("the_servers_state_survives_a_checkpoint")
 class Secretive(ScalarOnly):
-    breaks: ClassVar[str] = "the_servers_state_survives_a_checkpoint"
-    name: Literal["secretive"] = "secretive"
-
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
         return super().aggregate(None, plan, reports, **options)[0], {*(state or ()), plan.round}
 
 
+@breaks("aggregating_leaves_state_and_reports_untouched")
 class Wearing(ScalarOnly):
-    breaks: ClassVar[str] = "aggregating_leaves_state_and_reports_untouched"
-    name: Literal["wearing"] = "wearing"
-
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
         commit = super().aggregate(state, plan, reports, **options)
         for report in reports.values():
@@ -236,71 +216,55 @@ class Wearing(ScalarOnly):
         return commit
 
 
+@breaks("a_commit_is_the_next_version_of_its_round")
 class Misdated(ScalarOnly):
-    breaks: ClassVar[str] = "a_commit_is_the_next_version_of_its_round"
-    name: Literal["misdated"] = "misdated"
-
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
         commit, state = super().aggregate(state, plan, reports, **options)
         return dataclasses.replace(commit, round=plan.round + 1), state
 
 
+@breaks("a_report_that_would_poison_the_model_is_refused")
 class Trusting(ScalarOnly):
-    breaks: ClassVar[str] = "a_report_that_would_poison_the_model_is_refused"
-    name: Literal["trusting"] = "trusting"
-
     def check(self, plan: Any, report: Any) -> None:
         pass
 
 
+@breaks("a_report_of_another_shape_is_refused")
 class Shapeless(ScalarOnly):
-    breaks: ClassVar[str] = "a_report_of_another_shape_is_refused"
-    name: Literal["shapeless"] = "shapeless"
-
     def check(self, plan: Any, report: Any) -> None:
         if not np.isfinite(report).all():
             raise ReportRefused("not-finite", "it holds NaN")
 
 
+@breaks("plans_reports_and_commits_survive_a_round_trip")
 class Rounding(ScalarOnly):
-    breaks: ClassVar[str] = "plans_reports_and_commits_survive_a_round_trip"
-    name: Literal["rounding"] = "rounding"
-
     def pack_report(self, plan: Any, report: Any) -> Any:
         return super().pack_report(plan, report.astype(np.float16).astype(np.float32))
 
 
+@breaks("hostile_bodies_raise_bad_payload_only")
 class Naive(ScalarOnly):
-    breaks: ClassVar[str] = "hostile_bodies_raise_bad_payload_only"
-    name: Literal["naive"] = "naive"
-
     def unpack_plan(self, body: Any, round: int, version: int) -> Any:
         if body[1] != 1:
             raise BadPayload("not one step")
         return super().unpack_plan(body, round, version)
 
 
+@breaks("two_worker_processes_give_the_same_bits_as_one")
 class Local(ScalarOnly):
-    breaks: ClassVar[str] = "two_worker_processes_give_the_same_bits_as_one"
-    name: Literal["local"] = "local"
-
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         return [scalar * (2.0 if "client" in sys.argv else 1.0) for scalar in scalars]
 
 
+@breaks("a_run_that_is_interrupted_and_resumed_ends_alike")
 class Remembering(ScalarOnly):
-    breaks: ClassVar[str] = "a_run_that_is_interrupted_and_resumed_ends_alike"
-    name: Literal["remembering"] = "remembering"
-
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], **options: Any) -> Any:
         commit, state = super().aggregate(state, plan, reports, **options)
         return dataclasses.replace(commit, learning_rate=1 / next(CALLS)), state
 
 
+@breaks("elsewhere")
 class Hashing(ScalarOnly):
-    breaks: ClassVar[str] = "elsewhere"
-    name: Literal["hashing"] = "hashing"
-
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         return [scalar * (hash("scalar") % 10**6) for scalar in scalars]
 
@@ -308,34 +272,26 @@ class Hashing(ScalarOnly):
 # faults
 
 
+@breaks("verdicts_depend_on_the_message_alone")
 class Stateful(MessageSelector):
-    breaks: ClassVar[str] = "verdicts_depend_on_the_message_alone"
-    fault: Literal["stateful"] = "stateful"
-
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(delay_ns=next(CALLS))
 
 
+@breaks("without_intensity_it_changes_nothing")
 class Stubborn(MessageSelector):
-    breaks: ClassVar[str] = "without_intensity_it_changes_nothing"
-    fault: Literal["stubborn"] = "stubborn"
-
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(delay_ns=10**8) if passage.client == 0 else PASS
 
 
+@breaks("its_groups_are_of_clients_that_there_are")
 class Crowding(MessageSelector):
-    breaks: ClassVar[str] = "its_groups_are_of_clients_that_there_are"
-    fault: Literal["crowding"] = "crowding"
-
     def client_groups(self, clients: int, random: KeyedRandom) -> dict[str, list[int]]:
         return {"ghosts": [clients]}
 
 
+@breaks("it_does_not_change_what_other_faults_draw")
 class Impostor(MessageSelector):
-    breaks: ClassVar[str] = "it_does_not_change_what_other_faults_draw"
-    fault: Literal["impostor"] = "impostor"
-
     def __repr__(self) -> str:
         return "Drop(probability=0.2)"
 
@@ -343,35 +299,29 @@ class Impostor(MessageSelector):
         return Verdict(delay_ns=10**6) if self.strikes(passage) else PASS
 
 
+@breaks("what_loses_messages_says_so")
 class Silent(MessageSelector):
-    breaks: ClassVar[str] = "what_loses_messages_says_so"
-    fault: Literal["silent"] = "silent"
     probability: float = Field(default=0.3, ge=0, le=1)
 
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(drop=True) if self.strikes(passage) else PASS
 
 
+@breaks("it_strikes_the_same_on_every_transport")
 class Threaded(MessageSelector):
-    breaks: ClassVar[str] = "it_strikes_the_same_on_every_transport"
-    fault: Literal["threaded"] = "threaded"
-
     def judge(self, passage: Passage) -> Verdict:
         names = [thread.name for thread in threading.enumerate()]
         return Verdict(delay_ns=len(names) * 10**7) if self.strikes(passage) else PASS
 
 
+@breaks("a_run_that_is_interrupted_and_resumed_ends_alike")
 class Forgetting(MessageSelector):
-    breaks: ClassVar[str] = "a_run_that_is_interrupted_and_resumed_ends_alike"
-    fault: Literal["forgetting"] = "forgetting"
-
     def judge(self, passage: Passage) -> Verdict:
         return Verdict(delay_ns=next(CALLS) * 10**6) if self.strikes(passage) else PASS
 
 
+@breaks("it_comes_back_from_its_own_text")
 class Lossy(MessageSelector):
-    breaks: ClassVar[str] = "it_comes_back_from_its_own_text"
-    fault: Literal["lossy"] = "lossy"
     share: float = Field(default=1 / 3, description="a share")
 
     def __repr__(self) -> str:
@@ -422,90 +372,51 @@ class BowlProblem:
         return {"x": x if self.task.name == "open" else x.copy()}
 
 
-class Longer(Bowl, frozen=True):
-    breaks: ClassVar[str] = "the_schema_knows_the_dimension_that_the_problem_has"
-    name: Literal["longer"] = "longer"
+def bowl(name: str, promise: str) -> type[Bowl]:
+    metaclass: Any = type(Bowl)
+    made: type[Bowl] = breaks(promise)(metaclass(name, (Bowl,), {"__module__": __name__}))
+    return made
 
 
-class Shared(Bowl, frozen=True):
-    breaks: ClassVar[str] = "the_initial_point_is_the_same_bits_whatever_clients_there_are_and_a_new_array"
-    name: Literal["shared"] = "shared"
-
-
-class Wandering(Bowl, frozen=True):
-    breaks: ClassVar[str] = "a_step_asked_twice_at_one_point_gives_the_same_bits"
-    name: Literal["wandering"] = "wandering"
-
-
-class Crowded(Bowl, frozen=True):
-    breaks: ClassVar[str] = "losses_do_not_depend_on_who_else_is_asked"
-    name: Literal["crowded"] = "crowded"
-
-
-class Poor(Bowl, frozen=True):
-    breaks: ClassVar[str] = "every_client_has_samples"
-    name: Literal["poor"] = "poor"
-
-
-class Blind(Bowl, frozen=True):
-    breaks: ClassVar[str] = "metrics_are_finite_on_every_split"
-    name: Literal["blind"] = "blind"
-
-
-class Steep(Bowl, frozen=True):
-    breaks: ClassVar[str] = "a_gradient_is_that_of_the_loss"
-    name: Literal["steep"] = "steep"
-
-
-class Open(Bowl, frozen=True):
-    breaks: ClassVar[str] = "named_tensors_hold_every_coordinate_and_share_nothing"
-    name: Literal["open"] = "open"
-
-
-class Hashed(Bowl, frozen=True):
-    breaks: ClassVar[str] = "elsewhere"
-    name: Literal["hashed"] = "hashed"
-
+Longer = bowl("Longer", "the_schema_knows_the_dimension_that_the_problem_has")
+Shared = bowl("Shared", "the_initial_point_is_the_same_bits_whatever_clients_there_are_and_a_new_array")
+Wandering = bowl("Wandering", "a_step_asked_twice_at_one_point_gives_the_same_bits")
+Crowded = bowl("Crowded", "losses_do_not_depend_on_who_else_is_asked")
+Poor = bowl("Poor", "every_client_has_samples")
+Blind = bowl("Blind", "metrics_are_finite_on_every_split")
+Steep = bowl("Steep", "a_gradient_is_that_of_the_loss")
+Open = bowl("Open", "named_tensors_hold_every_coordinate_and_share_nothing")
+Hashed = bowl("Hashed", "elsewhere")
 
 # partitions
 
 
+@breaks("every_sample_goes_to_exactly_one_client_and_nobody_is_empty")
 class Wasteful(Partition, frozen=True):
-    breaks: ClassVar[str] = "every_sample_goes_to_exactly_one_client_and_nobody_is_empty"
-    kind: Literal["wasteful"] = "wasteful"
-
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
         return np.array_split(np.arange(column.size - 1), clients)
 
 
+@breaks("every_sample_goes_to_exactly_one_client_and_nobody_is_empty")
 class Twofold(Partition, frozen=True):
-    breaks: ClassVar[str] = "every_sample_goes_to_exactly_one_client_and_nobody_is_empty"
-    kind: Literal["twofold"] = "twofold"
-
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
         return [np.arange(column.size)] * clients
 
 
+@breaks("the_seed_alone_decides_who_holds_what")
 class Drifting(Partition, frozen=True):
-    breaks: ClassVar[str] = "the_seed_alone_decides_who_holds_what"
-    kind: Literal["drifting"] = "drifting"
-
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
         return np.array_split(np.roll(np.arange(column.size), next(CALLS)), clients)
 
 
+@breaks("more_clients_than_samples_or_none_is_refused")
 class Generous(Partition, frozen=True):
-    breaks: ClassVar[str] = "more_clients_than_samples_or_none_is_refused"
-    kind: Literal["generous"] = "generous"
-
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
         return np.array_split(np.arange(column.size), max(clients, 1))
 
 
+@breaks("elsewhere")
 class Hashmap(Partition, frozen=True):
-    breaks: ClassVar[str] = "elsewhere"
-    kind: Literal["hashmap"] = "hashmap"
-
     def split(self, column: Any, clients: int, seed: int) -> list[Any]:
         return np.array_split(np.random.default_rng(hash("seed") % 2**32).permutation(column.size), clients)
 
@@ -513,50 +424,38 @@ class Hashmap(Partition, frozen=True):
 # codecs
 
 
+@breaks("a_vector_is_encoded_deterministically_within_its_size_limit")
 class Dice(Compression):
-    breaks: ClassVar[str] = "a_vector_is_encoded_deterministically_within_its_size_limit"
-    kind: Literal["dice"] = "dice"
-
     def encode(self, vector: Vector, key: int) -> list[Any]:
         return super().encode(vector + np.float32(next(CALLS)), key)
 
 
+@breaks("a_vector_is_encoded_deterministically_within_its_size_limit")
 class Fat(Compression):
-    breaks: ClassVar[str] = "a_vector_is_encoded_deterministically_within_its_size_limit"
-    kind: Literal["fat"] = "fat"
-
     def most_bytes(self, dimension: int) -> int:
         return 2 * dimension
 
 
+@breaks("a_vector_that_is_not_finite_does_not_decode_to_a_finite_one")
 class Cleaning(Compression):
-    breaks: ClassVar[str] = "a_vector_that_is_not_finite_does_not_decode_to_a_finite_one"
-    kind: Literal["cleaning"] = "cleaning"
-
     def encode(self, vector: Vector, key: int) -> list[Any]:
         return super().encode(np.nan_to_num(vector, posinf=0.0, neginf=0.0), key)
 
 
+@breaks("any_body_decodes_or_is_refused")
 class Gullible(Compression):
-    breaks: ClassVar[str] = "any_body_decodes_or_is_refused"
-    kind: Literal["gullible"] = "gullible"
-
     def decode(self, body: Any, dimension: int) -> Vector:
         return np.frombuffer(body[0], "<f4").astype(np.float32)
 
 
+@breaks("scalars_are_counted")
 class Boasting(Compression):
-    breaks: ClassVar[str] = "scalars_are_counted"
-    kind: Literal["boasting"] = "boasting"
-
     def scalars(self, dimension: int) -> int:
         return dimension + 1
 
 
+@breaks("fedavg_keeps_its_contract_with_it")
 class Quantum(Compression):
-    breaks: ClassVar[str] = "fedavg_keeps_its_contract_with_it"
-    kind: Literal["quantum"] = "quantum"
-
     def decode(self, body: Any, dimension: int) -> Vector:
         return super().decode(body, dimension) * np.float32(1 + (dimension > 100) * next(CALLS))
 
@@ -564,10 +463,8 @@ class Quantum(Compression):
 # rules
 
 
+@breaks("what_is_combined_is_a_finite_float64_row_and_the_rows_are_untouched")
 class Narrow(Rule):
-    breaks: ClassVar[str] = "what_is_combined_is_a_finite_float64_row_and_the_rows_are_untouched"
-    rule: Literal["narrow"] = "narrow"
-
     def combine(self, rows: Any, state: Any) -> tuple[Any, Any]:
         return rows.mean(axis=0).astype(np.float32), state
 
@@ -575,10 +472,8 @@ class Narrow(Rule):
         return np.mean(updates, axis=0, dtype=np.float64), state
 
 
+@breaks("what_is_combined_is_a_finite_float64_row_and_the_rows_are_untouched")
 class Sorting(Rule):
-    breaks: ClassVar[str] = "what_is_combined_is_a_finite_float64_row_and_the_rows_are_untouched"
-    rule: Literal["sorting"] = "sorting"
-
     def combine(self, rows: Any, state: Any) -> tuple[Any, Any]:
         rows.sort(axis=0)
         return rows[len(rows) // 2], state
@@ -587,27 +482,22 @@ class Sorting(Rule):
         return np.median(np.stack(updates).astype(np.float64), axis=0), state
 
 
+@breaks("rows_and_state_alone_decide")
 class Fading(Narrow):
-    breaks: ClassVar[str] = "rows_and_state_alone_decide"
-    rule: Literal["fading"] = "fading"  # type: ignore[assignment]
-
     def combine(self, rows: Any, state: Any) -> tuple[Any, Any]:
         return rows.mean(axis=0) / next(CALLS), state
 
 
+@breaks("f_byzantine_clients_do_not_move_it_beyond_honest_values")
 class Hopeful(Narrow):
-    breaks: ClassVar[str] = "f_byzantine_clients_do_not_move_it_beyond_honest_values"
-    rule: Literal["hopeful"] = "hopeful"  # type: ignore[assignment]
     f: int = 1
 
     def combine(self, rows: Any, state: Any) -> tuple[Any, Any]:
         return rows.mean(axis=0), state
 
 
+@breaks("too_few_rows_still_have_a_result")
 class Strict(Hopeful):
-    breaks: ClassVar[str] = "too_few_rows_still_have_a_result"
-    rule: Literal["strict"] = "strict"  # type: ignore[assignment]
-
     @property
     def fewest_reports(self) -> int:
         return 3
@@ -616,10 +506,8 @@ class Strict(Hopeful):
         return np.sort(rows, axis=0)[1:-1].mean(axis=0) if len(rows) > 2 else np.full(rows.shape[1], np.nan), state
 
 
+@breaks("fedavg_keeps_its_contract_with_it")
 class Latecomer(Narrow):
-    breaks: ClassVar[str] = "fedavg_keeps_its_contract_with_it"
-    rule: Literal["latecomer"] = "latecomer"  # type: ignore[assignment]
-
     def blend(self, updates: Sequence[Vector], state: Any) -> tuple[Any, Any]:
         return np.mean(updates, axis=0, dtype=np.float64) / next(CALLS), state
 
@@ -627,60 +515,46 @@ class Latecomer(Narrow):
 # selection policies
 
 
+@breaks("it_fills_the_cohort_with_different_members_in_order")
 class Shy(Selection):
-    breaks: ClassVar[str] = "it_fills_the_cohort_with_different_members_in_order"
-    policy: Literal["shy"] = "shy"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         return list(members[: count - 1])
 
 
+@breaks("it_fills_the_cohort_with_different_members_in_order")
 class Backwards(Selection):
-    breaks: ClassVar[str] = "it_fills_the_cohort_with_different_members_in_order"
-    policy: Literal["backwards"] = "backwards"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         return list(members[:count])[::-1]
 
 
+@breaks("seed_round_members_and_statistics_alone_decide")
 class Touring(Selection):
-    breaks: ClassVar[str] = "seed_round_members_and_statistics_alone_decide"
-    policy: Literal["touring"] = "touring"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         first = next(CALLS) % (len(members) - count + 1)
         return list(members[first : first + count])
 
 
+@breaks("what_it_needs_to_know_is_declared")
 class Undeclared(Selection):
-    breaks: ClassVar[str] = "what_it_needs_to_know_is_declared"
-    policy: Literal["undeclared"] = "undeclared"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         return sorted(sorted(members, key=lambda client: (known.reports[client], client))[:count])
 
 
+@breaks("what_it_needs_to_know_is_declared")
 class Hurried(Selection):
-    breaks: ClassVar[str] = "what_it_needs_to_know_is_declared"
-    policy: Literal["hurried"] = "hurried"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         return sorted(sorted(members, key=lambda client: (known.answer_ns.get(client, 0), client))[:count])
 
 
+@breaks("a_run_that_is_interrupted_and_resumed_ends_alike")
 class Resuming(Selection):
-    breaks: ClassVar[str] = "a_run_that_is_interrupted_and_resumed_ends_alike"
-    policy: Literal["resuming"] = "resuming"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         first = next(CALLS) // 5 % (len(members) - count + 1)
         return list(members[first : first + count])
 
 
+@breaks("elsewhere")
 class Processed(Selection):
-    breaks: ClassVar[str] = "elsewhere"
-    policy: Literal["processed"] = "processed"
-
     def choose(self, members: Sequence[int], count: int, known: Known, seed: int, round: int) -> list[int]:
         first = os.getpid() % (len(members) - count + 1)
         return list(members[first : first + count])
@@ -698,74 +572,59 @@ class Level(Law):
         return np.ones(len(probabilities))
 
 
+@breaks("a_law_is_frozen_and_can_be_a_key")
 class Loose(Level):
     model_config = ConfigDict(extra="ignore")
-    breaks: ClassVar[str] = "a_law_is_frozen_and_can_be_a_key"
-    law: Literal["loose"] = "loose"  # type: ignore[assignment]
 
 
+@breaks("quantiles_are_finite_and_ascend_from_0")
 class Endless(Level):
-    breaks: ClassVar[str] = "quantiles_are_finite_and_ascend_from_0"
-    law: Literal["endless"] = "endless"  # type: ignore[assignment]
-
     def quantiles(self, probabilities: Any) -> Any:
         return np.where(probabilities > 0.9999, np.inf, 1.0)
 
 
+@breaks("quantiles_are_finite_and_ascend_from_0")
 class Downhill(Level):
-    breaks: ClassVar[str] = "quantiles_are_finite_and_ascend_from_0"
-    law: Literal["downhill"] = "downhill"  # type: ignore[assignment]
-
     def quantiles(self, probabilities: Any) -> Any:
         return np.sqrt(3) * (2 - 2 * probabilities)
 
 
+@breaks("quantiles_are_finite_and_ascend_from_0")
 class Lopsided(Level):
-    breaks: ClassVar[str] = "quantiles_are_finite_and_ascend_from_0"
-    law: Literal["lopsided"] = "lopsided"  # type: ignore[assignment]
-
     def quantiles(self, probabilities: Any) -> Any:
         return -np.log(1 - probabilities) - 1
 
 
+@breaks("fields_alone_decide_the_quantiles")
 class Unsettled(Level):
-    breaks: ClassVar[str] = "fields_alone_decide_the_quantiles"
-    law: Literal["unsettled"] = "unsettled"  # type: ignore[assignment]
-
     def quantiles(self, probabilities: Any) -> Any:
         return np.where(probabilities > 0.75, next(CALLS), 1.0)
 
 
+@breaks("coordinates_have_variance_1")
 class Cramped(Level):
-    breaks: ClassVar[str] = "coordinates_have_variance_1"
-    law: Literal["cramped"] = "cramped"  # type: ignore[assignment]
-
     def quantiles(self, probabilities: Any) -> Any:
         return 2 * probabilities - 1
 
 
+@breaks("every_backend_draws_the_quantiles_that_the_stream_chooses")
 class Binary(Level):
-    breaks: ClassVar[str] = "every_backend_draws_the_quantiles_that_the_stream_chooses"
     is_signs: ClassVar[bool] = True
-    law: Literal["binary"] = "binary"  # type: ignore[assignment]
 
     def quantiles(self, probabilities: Any) -> Any:
         return np.sqrt(3) * (2 * probabilities - 1)
 
 
+@breaks("a_run_that_is_interrupted_and_resumed_ends_alike")
 class Unwritten(Level):
-    breaks: ClassVar[str] = "a_run_that_is_interrupted_and_resumed_ends_alike"
-    law: Literal["unwritten"] = "unwritten"  # type: ignore[assignment]
     skew: int = Field(default_factory=lambda: next(CALLS), exclude=True)
 
     def quantiles(self, probabilities: Any) -> Any:
         return np.where(probabilities > 0.75, 1 + 1 / (10 + self.skew), 1.0)
 
 
+@breaks("elsewhere")
 class Scrambled(Level):
-    breaks: ClassVar[str] = "elsewhere"
-    law: Literal["scrambled"] = "scrambled"  # type: ignore[assignment]
-
     def quantiles(self, probabilities: Any) -> Any:
         return np.where(probabilities > 0.75, 1 + hash("law") % 1000 / 10**6, 1.0)
 
@@ -783,26 +642,20 @@ class Silence(Channel):
         return np.zeros(dimension, np.float32)
 
 
+@breaks("whom_it_reaches_depends_on_the_round_and_the_client_alone")
 class Flickering(Silence):
-    breaks: ClassVar[str] = "whom_it_reaches_depends_on_the_round_and_the_client_alone"
-    kind: Literal["flickering"] = "flickering"  # type: ignore[assignment]
-
     def reaches(self, seed: int, client: int) -> bool:
         return bool(np.sin(next(CALLS)) > 0)
 
 
+@breaks("noise_is_a_finite_vector_that_its_arguments_decide")
 class Wide(Silence):
-    breaks: ClassVar[str] = "noise_is_a_finite_vector_that_its_arguments_decide"
-    kind: Literal["wide"] = "wide"  # type: ignore[assignment]
-
     def noise(self, seed: int, number: int, norms: Sequence[float], dimension: int) -> Vector:
         return np.zeros(dimension)
 
 
+@breaks("noise_is_a_finite_vector_that_its_arguments_decide")
 class Hissing(Silence):
-    breaks: ClassVar[str] = "noise_is_a_finite_vector_that_its_arguments_decide"
-    kind: Literal["hissing"] = "hissing"  # type: ignore[assignment]
-
     def noise(self, seed: int, number: int, norms: Sequence[float], dimension: int) -> Vector:
         return np.full(dimension, next(CALLS), np.float32)
 
@@ -825,20 +678,16 @@ class Lines(TrackerRun):
         pass
 
 
+@breaks("a_resumed_run_goes_on_at_the_last_step_that_it_has")
 class Forgetful(Tracker):
-    breaks: ClassVar[str] = "a_resumed_run_goes_on_at_the_last_step_that_it_has"
-    tracker: Literal["forgetful"] = "forgetful"
-
     def begin(self, run: TrackedRun) -> TrackerRun:
         lines = Lines(run.folder / "lines")
         lines.last_step = -1
         return lines
 
 
+@breaks("it_takes_all_numbers_texts_and_names")
 class Finite(Tracker):
-    breaks: ClassVar[str] = "it_takes_all_numbers_texts_and_names"
-    tracker: Literal["finite"] = "finite"
-
     def begin(self, run: TrackedRun) -> TrackerRun:
         return FiniteLines(run.folder / "lines")
 
@@ -849,19 +698,15 @@ class FiniteLines(Lines):
         super().log(step, values)
 
 
+@breaks("what_it_lacks_after_a_failure_it_takes_later")
 class Once(Tracker):
-    breaks: ClassVar[str] = "what_it_lacks_after_a_failure_it_takes_later"
-    tracker: Literal["once"] = "once"
-
     def begin(self, run: TrackedRun) -> TrackerRun:
         (run.folder / "begun").touch(exist_ok=False)
         return Lines(run.folder / "lines")
 
 
+@breaks("a_run_has_the_same_bits_and_messages_with_it_as_without")
 class Scribbling(Tracker):
-    breaks: ClassVar[str] = "a_run_has_the_same_bits_and_messages_with_it_as_without"
-    tracker: Literal["scribbling"] = "scribbling"
-
     def begin(self, run: TrackedRun) -> TrackerRun:
         return Scribble(run.folder / "metrics.jsonl")
 

@@ -12,7 +12,7 @@ from registration_harness import RegistrationHarness, join_frame
 from snapshot_cases import downloads_from
 
 from seedbus.agents import messages
-from seedbus.agents.admission import false_proof
+from seedbus.agents.admission import MEMBER, bound, false_proof, proofs_for
 from seedbus.agents.catch_up.chunks import DIGEST_BYTES, Title, offer
 from seedbus.agents.catch_up.client import unpack_notes
 from seedbus.agents.messages import Join, Span
@@ -215,6 +215,15 @@ def test_a_join_with_other_losses_or_another_x0_is_refused_by_name(
 ) -> None:
     found = false_proof(Join(HOST, (), **(PROOF | shown)), PROOF | run)
     assert found is None if refusal is None else found and found[1].startswith(refusal[1]) and found[0] == refusal[0]
+
+
+@pytest.mark.parametrize("client", [0, 3])
+def test_a_client_alone_shows_the_proofs_of_a_member_and_a_process_those_of_its_offer(client: int) -> None:
+    of_member, of_offer = bound(PROOF, MEMBER), bound(PROOF, b"a nonce")
+    for shown in (PROOF, of_member, PROOF | {"x0": of_member["x0"]}):
+        assert proofs_for(PROOF, Join(client, (), **shown), b"a nonce") == shown
+        assert proofs_for(PROOF, Join(HOST, (), **shown), b"a nonce") == of_offer
+    assert proofs_for(PROOF, Join(client, (), **of_offer), b"a nonce") == PROOF
 
 
 def test_the_first_process_may_show_losses_because_the_run_knows_none_before_its_x0() -> None:

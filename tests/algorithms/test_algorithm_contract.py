@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 import algorithm_cases
 import numpy as np
 import pytest
-from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make
+from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make, over_the_wire
 
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
+from seedbus.algorithms.scalar_only.precision import WIRE_FORMATS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.studies.check import algorithm as conformance
 from seedbus.studies.check.promises import Promise, promise_of
@@ -137,9 +139,43 @@ def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
 # the server
 
 
+def test_scalars_are_rounded_to_the_wire_format_everywhere(run: Rehearsal) -> None:
+    """Reports and commits contain only numbers that the wire format represents exactly."""
+    if run.algorithm.facts.is_dense:
+        received = [
+            run.algorithm.unpack_report(over_the_wire(run.algorithm.pack_report(plan, r).body), plan)
+            for plan, reports in zip(run.plans, run.reports, strict=True)
+            for r in reports.values()
+        ]
+        sent = [report for reports in run.reports for report in reports.values()]
+        assert [bits(report.vectors) for report in received] == [bits(report.vectors) for report in sent]
+        return
+    form = WIRE_FORMATS[run.algorithm.precision]
+    sent = [run.algorithm.values(report) for reports in run.reports for report in reports.values()]
+    if run.algorithm.arithmetic == "integer":
+        committed = []
+        for commit in run.commits:
+            numbers = [commit.numbers] if hasattr(commit, "numbers") else [term.scalars for term in commit.terms]
+            assert {each.dtype.kind for each in numbers} == {"i"}
+    else:
+        committed = [term.scalars for commit in run.commits for term in commit.terms]
+    for scalars in sent + committed:
+        assert bits(form.widen(form.narrow(scalars))) == bits(scalars)
+
+
 def test_a_report_that_would_poison_the_model_is_refused_with_its_reason(run: Rehearsal) -> None:
     precision = getattr(run.algorithm, "precision", "")
     for value in (np.nan, np.inf, -np.inf, 1e38, -1e38):
         reason = "absurd" if np.isfinite(value) else "not-finite"
         expected = {"float16": "not-finite", "sign": "harmless"}.get(precision, reason)
         assert conformance.refusal(run, value) == expected, value
+
+
+def test_a_flipped_bit_changes_the_digest_of_its_field(run: Rehearsal) -> None:
+    for name in run.replica.fields:
+        replica = run.replica.copy()
+        replica.fields[name].view(np.uint8)[-1] ^= 1
+        differing = {key for key, digest in replica.digests().items() if digest != run.replica.digests()[key]}
+        assert differing == {name}
+        assert replica.digest() != run.replica.digest()
+    assert dataclasses.replace(run.replica, version=1).digest() != run.replica.digest()

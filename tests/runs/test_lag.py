@@ -8,6 +8,8 @@ digests again.
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,17 @@ def test_a_follower_whose_own_schedule_differs_folds_what_the_commits_say(run: R
     assert bits(replica) == bits(run.replica)
 
 
+@pytest.mark.slow
+def test_another_process_with_two_threads_holds_the_bits_of_this_one_with_one(tmp_path: Path) -> None:
+    runs = [run_of(name) for name in RUNS]
+    logs = [tmp_path / str(number) for number in range(len(runs))]
+    for log, run in zip(logs, runs, strict=True):
+        log.write_bytes(Log(run.algorithm, DIMENSION, run.commits).pack())
+    command = [sys.executable, algorithm_cases.__file__, "2", "1024", *map(str, logs)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == [run.replica.digest() for run in runs]
+
+
 def test_one_flipped_bit_shows_in_the_digest_of_its_field_and_of_no_other(run: Rehearsal) -> None:
     truth = run.replica.digests()
     for name in truth:
@@ -111,6 +124,14 @@ def test_one_flipped_bit_shows_in_the_digest_of_its_field_and_of_no_other(run: R
             replica = run.replica.copy()
             replica.fields[name].view(np.uint32)[coordinate] ^= 1
             assert {key for key, digest in replica.digests().items() if digest != truth[key]} == {name}
+
+
+@pytest.mark.slow
+def test_ten_thousand_missed_rounds_fold_to_the_bits_of_one_by_one() -> None:
+    algorithm, hyperparameters = RUNS["hiso, K 2, P 5"]
+    run = rehearse(make(algorithm, **hyperparameters), 10_000, clients=1, dimension=DIMENSION)
+    assert bits(caught_up(run)) == bits(run.replica)
+    assert bits(caught_up(run, 1, 9_999)) == bits(run.replica)
 
 
 @pytest.mark.parametrize("name", FROZEN)

@@ -19,10 +19,13 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.rounds import Rounds
+from seedbus.agents.server.overdue import OverdueState
+from seedbus.agents.server.rounds import Rounds, RoundsState
 from seedbus.agents.server.server import Server
+from seedbus.agents.server.state import ServerState
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
 from seedbus.bus import SERVER, Bus, Ledger, ledger_hash, read_ledger
+from seedbus.bus.records import record
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -112,6 +115,24 @@ def test_a_run_with_late_reports_is_the_same_on_every_transport(
     assert outcome(results) == outcome(in_memory[policy])
     ours, theirs = (read_ledger(each.folder / "messages") for each in (results, in_memory[policy]))
     assert ledger_hash(ours) == ledger_hash(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
+@pytest.mark.parametrize("policy", ["everything", "buffer"])
+def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
+    tmp_path: Path, in_memory: dict[str, Results], policy: str
+) -> None:
+    results = run(world(policy), tmp_path / "run", placement=Placement("tcp", 2))
+    assert outcome(results) == outcome(in_memory[policy])
+
+
+@pytest.mark.few(2)
+@each_policy
+def test_verification_changes_no_bit_of_a_run_with_late_reports(
+    tmp_path: Path, in_memory: dict[str, Results], policy: str
+) -> None:
+    assert go(tmp_path / "run", world(policy, verify=False)).digest == in_memory[policy].digest
 
 
 @each_policy
@@ -206,6 +227,30 @@ def test_a_process_that_joins_while_the_server_waits_for_clients_at_work_changes
         assert outcome(run(world("scarce"), tmp_path / "joined")) == outcome(in_memory["scarce"])
 
 
+@pytest.mark.slow
+@each_policy
+def test_a_run_cut_off_after_every_other_round_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], policy: str
+) -> None:
+    what, cuts, kept = world(policy), 0, list[int]()
+    while interrupted(monkeypatch, what, tmp_path / "cut", cuts > 0, Journal, "append", 3, cuts % 2 == 0):
+        cuts += 1
+        kept.append(_kept(tmp_path / "cut"))
+    assert cuts > 8 and (any(kept) or policy not in ("late", "buffer")), (
+        "some cuts came while reports were kept for later"
+    )
+    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
+
+
+def _kept(folder: Path) -> int:
+    """Return how many late reports a checkpoint holds."""
+    with closing(Journal.open(folder)) as journal:
+        checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    coordinator = record(ServerState, checkpoint.state).coordinator
+    return sum(len(OverdueState(*each).reports) for each in RoundsState(*coordinator.rounds).overdue)
+
+
 # the ledger, and an end whatever happens
 
 
@@ -274,3 +319,25 @@ def test_asynchronous_rounds_go_on_though_a_third_of_all_messages_is_lost(tmp_pa
     assert results.summary["version"] > 20
     fates = results.summary["traffic"]["fates"]
     assert fates["dropped"] > 0.3 * sum(fates.values()) - 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["buffer", "buffer of two"])
+def test_no_more_than_the_cohort_is_at_work_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """A client is at work from when its plan is sent until its report arrives, and is not asked again meanwhile."""
+    what = world(policy, faults=[], participation={"clients": 10, **POLICIES[policy], "deadline_s": None})
+    what = what.model_copy(update={"stop": what.stop.model_copy(update={"rounds": 80})})
+    asked: list[int] = []
+    opened = Rounds.open
+
+    def watch(self: Rounds, *arguments: Any) -> Any:
+        attempt = opened(self, *arguments)
+        asked.append(len(attempt.cohort) + len(self._overdue.busy(-1)))
+        assert not self._overdue.busy(-1) & set(attempt.cohort)
+        return attempt
+
+    monkeypatch.setattr(Rounds, "open", watch)
+    results = go(tmp_path / "run", what)
+    assert results.summary["version"] == 80 and set(asked) == {POLICIES[policy]["cohort"]}

@@ -16,6 +16,7 @@ from worlds import DECOMFL, lossy, outcome
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal.journal import Journal
+from seedbus.agents.journal.records import Entry
 from seedbus.agents.messages import Outgoing
 from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.server import Server
@@ -44,6 +45,10 @@ def test_nobody_diverges_and_the_run_comes_to_its_end(whole: dict[str, Results],
     assert summary["traffic"]["by_kind"]["join"]["messages"] == joins.sum()
     assert (rows["header_bytes"] + rows["payload_bytes"])[joins].min() > 20
     assert joins.sum() < 6 * 25
+
+
+def test_the_worlds_are_different(whole: dict[str, Results]) -> None:
+    assert len({results.summary["ledger_hash"] for results in whole.values()}) == len(whole)
 
 
 @pytest.mark.few(1, slow=4)
@@ -103,6 +108,26 @@ def test_every_message_that_is_lost_has_a_fault_that_lost_it(tmp_path: Path) -> 
     assert crashed + server == (rows["fate"] == Fate.DROPPED).sum() and crashed > 0 and server > 0
 
 
+@pytest.mark.slow
+def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, append = Counter[str](), Journal.append
+
+    def look(self: Journal, entry: Entry) -> None:
+        append(self, entry)
+        _, (_, _, flights, *_), _, expected = entry.state
+        seen["joins in flight"] += any(flight[2] == Kind.JOIN for flight in flights)
+        seen["refusals in flight"] += any(flight[2] == Kind.REFUSE for flight in flights)
+        seen["arrived and not joined"] += bool(expected)
+        seen["left"] += any(not position.is_member for _, position in entry.positions)
+
+    monkeypatch.setattr(Journal, "append", look)
+    for number, name in enumerate(FAULTS):
+        run(availability_scenario(name), tmp_path / str(number))
+    assert min(seen.values()) >= 5 and len(seen) == 4, seen
+
+
 @pytest.mark.few(2, slow=9)
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
@@ -110,6 +135,22 @@ def test_the_clients_that_are_there_are_the_same_on_every_transport(
     tmp_path: Path, whole: dict[str, Results], name: str, transport: Any
 ) -> None:
     results = run(availability_scenario(name), tmp_path / "run", placement=Placement(transport))
+    assert outcome(results) == outcome(whole[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(n, marks=pytest.mark.soak) for n in ("churn from another run", "crash without state")),
+        "all at once",
+    ],
+)
+@pytest.mark.usefixtures("warm_workers")
+def test_the_clients_that_are_there_are_the_same_in_two_processes(
+    tmp_path: Path, whole: dict[str, Results], name: str
+) -> None:
+    results = run(availability_scenario(name), tmp_path / "run", placement=Placement("tcp", 2))
     assert outcome(results) == outcome(whole[name])
 
 

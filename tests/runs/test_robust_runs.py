@@ -16,7 +16,7 @@ from worlds import DECOMFL, HISO, go, lossy, outcome, scenario
 import seedbus
 from seedbus.agents import messages
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.server.coordinator import Coordinator
+from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.scalar_only.precision import FORMATS
 from seedbus.bus import Envelope, Kind, Ledger
@@ -82,6 +82,24 @@ def test_what_the_server_remembers_survives_its_end(
         with pytest.raises(PowerCut):
             run(robust(), tmp_path / "cut")
     assert outcome(run(robust(), tmp_path / "cut", resume=True)) == whole
+
+
+@pytest.mark.slow
+def test_a_server_that_forgot_would_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the test before this one would prove nothing."""
+    whole = run(robust(), tmp_path / "whole")
+    restore = Coordinator.restore
+
+    def forgetful(self: Coordinator, state: CoordinatorState, *rest: Any) -> None:
+        restore(self, state._replace(rounds=state.rounds._replace(algorithm=None)), *rest)
+
+    with monkeypatch.context() as patch:
+        cut_power(patch, Journal, "append", 9, before=False)
+        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
+        with pytest.raises(PowerCut):
+            run(robust(), tmp_path / "cut")
+    monkeypatch.setattr(Coordinator, "restore", forgetful)
+    assert run(robust(), tmp_path / "cut", resume=True).digest != whole.digest
 
 
 # precision
@@ -177,6 +195,17 @@ def test_a_decline_that_is_none_is_refused(envelope: Envelope, reason: str, miss
     refusal = coordinator.reported(envelope)
     assert refusal is not None and refusal.reason == reason
     assert coordinator.missing == missing
+
+
+def test_nobody_answers_twice() -> None:
+    coordinator = after_rounds(2)
+    reasons = [coordinator.reported(each) for each in (declined(1, 2, 2), declined(1, 2, 2), report(coordinator, 1))]
+    assert [refusal.reason for refusal in reasons if refusal] == ["overflow", "duplicate", "duplicate"]
+    assert coordinator.reported(report(coordinator, 0)) is None
+    again = coordinator.reported(declined(0, 2, 2))
+    assert again is not None and again.reason == "duplicate"
+    assert coordinator.reported(report(coordinator, 2)) is None
+    assert coordinator.close_round().reported == (0, 2)
 
 
 def test_a_decline_says_why_in_few_words() -> None:

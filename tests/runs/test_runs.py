@@ -90,6 +90,14 @@ def test_no_replica_ever_diverges_and_no_message_vanishes_silently(
     assert traffic["fates"]["refused"] == 0
 
 
+def test_verification_changes_no_bit_of_the_model(tmp_path: Path) -> None:
+    """With verification each client has its own replica; without it clients at one version share one."""
+    private, shared = go(tmp_path / "a", lossy()), go(tmp_path / "b", lossy(verify=False))
+    assert private.digest == shared.digest
+    assert private.messages["digest_bytes"].sum() > shared.messages["digest_bytes"].sum()
+    assert private.summary["traffic"]["bytes"] == shared.summary["traffic"]["bytes"]
+
+
 def test_a_bit_flipped_in_one_replica_is_caught_at_the_next_digest_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

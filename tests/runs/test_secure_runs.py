@@ -27,6 +27,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.transports.placement import Placement
 
 WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "precision": "int32", "local_steps": 2}
 DENSE: dict[str, Any] = {
@@ -161,6 +162,18 @@ def test_the_model_has_the_bits_of_the_run_without_it(
     if not name.startswith("straggler"):
         assert bytes_of(masked)["report"] == bytes_of(plain)["report"]
     assert bytes_of(masked)["commit"] == bytes_of(plain)["commit"]
+
+
+@slow
+@pytest.mark.usefixtures("warm_workers")
+def test_two_worker_processes_end_like_one(tmp_path: Path) -> None:
+    faults = [{"fault": "drop", "probability": 0.05}]
+    what = secure(
+        {"neighbours": 4} | HALF, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8}
+    )
+    whole = run(what, tmp_path / "whole")
+    assert outcome(run(what, tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole)
+    assert 0 < whole.summary["version"] and whole.digest == replay(tmp_path / "run").digest
 
 
 @slow

@@ -12,7 +12,7 @@ from processes import wait_for
 from snapshot_cases import rough
 from tcp_proxy import CountingProxy
 from worker_kills import alike, run_and_kill
-from worlds import HISO, scenario
+from worlds import DECOMFL, HISO, outcome, scenario
 
 from seedbus.bus import HostRequest
 from seedbus.scenarios.running.replay import replay
@@ -25,6 +25,17 @@ def crowd(rounds: int, **changes: Any) -> Scenario:
     """Return a scenario of thirty clients that lag, with models of 200 chunks, on links that lose a tenth."""
     task, lag = {"name": "quadratic", "dimension": 3_000}, {"source": "peer", "window": 16}
     return rough(0.1, **({"task": task, "algorithm": HISO, "stop": {"rounds": rounds}, "lag": lag} | changes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", [pytest.param("ipc", marks=pytest.mark.soak), "tcp"])
+@pytest.mark.usefixtures("warm_workers")
+def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
+    what = crowd(60, algorithm=DECOMFL)
+    whole = run(what, tmp_path / "whole")
+    assert whole.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 1000
+    results = run(what, tmp_path / "run", placement=Placement(transport, 2))
+    assert outcome(results) == outcome(whole)
 
 
 @pytest.mark.slow

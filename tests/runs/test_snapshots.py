@@ -48,6 +48,12 @@ def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
 
 
 @pytest.mark.slow
+def test_a_budget_bounds_the_commits_of_every_plan(tmp_path: Path) -> None:
+    results = run(lagging(), tmp_path / "run")
+    assert results.messages.query("kind == 'PLAN'")["seeds"].max() == 1 + 4
+
+
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize("probability", [0.1, 0.3])
 @pytest.mark.parametrize("source", ["evaluator", "peer"])

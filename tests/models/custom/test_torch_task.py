@@ -335,6 +335,16 @@ def test_functions_of_a_plug_in_give_the_same_bits_in_one_process_and_in_two_wor
     assert again.digest == here.digest
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["moon", "hiso", pytest.param("fedavg", marks=pytest.mark.soak)])
+@pytest.mark.usefixtures("warm_workers")
+def test_every_family_of_algorithms_has_the_same_bits_in_two_workers(algorithm: str, tmp_path: Path) -> None:
+    load_plugin(MINE)
+    what = seedbus.load(FIELDS | {"task": NAMED, "algorithm": algorithm, "stop": {"rounds": 2}})
+    here, there = seedbus.run(what, tmp_path / "1"), seedbus.run(what, tmp_path / "2", placement=TWO_WORKERS)
+    assert outcome(here) == outcome(there) and here.summary["version"] == 2
+
+
 def test_what_only_this_process_has_is_refused_with_workers(tmp_path: Path) -> None:
     load_plugin(MINE)
     local = {

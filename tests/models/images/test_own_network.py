@@ -11,6 +11,7 @@ import torch
 from small_data import SMALLER
 from task_contract import CONTRACT, KINDS, bind, losses, skip_without_packages
 from torch import nn
+from worlds import scenario
 
 import seedbus
 from seedbus.discovery import PLUGINS
@@ -20,6 +21,8 @@ from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.table import Table
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.run import run
+from seedbus.scenarios.transports.placement import Placement
 
 SMALL = SMALLER | {"mnist": {"model": "softmax"}, "fashion-mnist": {"model": "softmax"}}
 PEOPLE: dict[str, Any] = {**SMALLER["table"], "target": "height", "features": ["age"]}
@@ -112,6 +115,26 @@ def test_the_weights_are_those_that_the_function_gave_and_frozen_ones_are_proven
     with torch.no_grad():
         first.bias.add_(1)
     assert bind(Digits(model=module)).identity() != problem.identity() != b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["decomfl", "fedavg"])
+@pytest.mark.usefixtures("warm_workers")
+def test_a_named_network_and_metric_are_the_same_in_one_process_and_in_several(algorithm: str, tmp_path: Path) -> None:
+    load_plugin(NETWORKS)
+    world = scenario(
+        task={"name": "digits", "model": "networks:build", "metrics": {"top2": "networks:top2"}},
+        algorithm={"name": algorithm, "learning_rate": 0.01},
+        participation={"clients": 4, "cohort": 2},
+        evaluation={"every": 3},
+        stop={"rounds": 3},
+        verify=True,
+    )
+    alone = run(world, tmp_path / "alone")
+    assert alone.summary["dimension"] == 64 * 6 + 6 + 12 + 60 + 10 and alone.summary["refusals"] == {}
+    shared = run(world, tmp_path / "shared", placement=Placement("tcp", workers=2))
+    assert shared.summary["digest"] == alone.summary["digest"] == seedbus.replay(tmp_path / "alone").digest
+    assert shared.metrics[["loss", "top2"]].equals(alone.metrics[["loss", "top2"]]) and len(alone.metrics) > 1
 
 
 def test_a_function_in_python_is_named_or_refused_where_only_its_process_has_it() -> None:

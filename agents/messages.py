@@ -130,7 +130,7 @@ def welcome(
         base: what the journal has in the place of its first commits; None: the log begins with the first.
     """
     column = struct.pack(f"<{len(versions)}I", *versions)
-    body = [column, algorithm.pack_log(log).body, notes]
+    body = [column, algorithm.pack_commits(log, whole=True).body, notes]
     body += [] if base is None else [[base.version, base.digest, stored(base.fields)]]
     return Envelope(Kind.WELCOME, recipient, 0, version, body)
 
@@ -263,7 +263,7 @@ def pack_peak(client: int, plan: Any, peak: Packed) -> tuple[Envelope, Tally]:
 
 def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:
     """Return a COMMIT for the evaluator; version: the one after these commits; wants: flags `EVALUATE`, `DIGEST`."""
-    return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_log(commits).body, wants])
+    return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_commits(commits, whole=True).body, wants])
 
 
 def unpack_commit(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[list[Any], int]:

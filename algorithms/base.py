@@ -7,7 +7,7 @@ simplest ones do: a replica is x alone, each commit builds on the one before, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Declined, Packed, Replica, Shapes, commits_after
@@ -59,10 +59,6 @@ class BaseAlgorithm(Settings):
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
         return commits_after(version, commits)
 
-    def pack_log(self, commits: Sequence[Any]) -> Packed:
-        own: Any = self  # a subclass packs commits
-        return cast("Packed", own.pack_commits(commits))
-
     def read_together(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
         return [None] * len(bodies)
 
@@ -88,9 +84,6 @@ class BaseAlgorithm(Settings):
         return None
 
     # -- the server
-
-    def informed(self, plan: Any, state: Any) -> Any:
-        return plan
 
     def reachable(self, plan: Any, cohort: Sequence[int]) -> list[int]:
         return list(cohort)

@@ -222,15 +222,8 @@ class Payloads(Protocol):
         """
         ...
 
-    def pack_commits(self, commits: Sequence[Commit]) -> Packed:
-        """Pack the commits that a client missed, as they are sent to it."""
-        ...
-
-    def pack_log(self, commits: Sequence[Commit]) -> Packed:
-        """Pack every one of these commits, for the journal and the evaluator.
-
-        `unpack_commits` reads both this and the result of `pack_commits`.
-        """
+    def pack_commits(self, commits: Sequence[Commit], *, whole: bool = False) -> Packed:
+        """Pack the commits that a client missed; with `whole` every one of them, for the journal and the evaluator."""
         ...
 
     def unpack_commits(self, body: Any) -> list[Commit]: ...
@@ -353,18 +346,15 @@ class Server(Protocol):
         """The rule that combines the reports into one; its name is its field `rule`."""
         ...
 
-    def plan(self, round: int, version: int, seed: int) -> Plan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> Plan:
         """Return the plan for the cohort of a round.
 
         Args:
             round: the round's number.
             version: the version that the cohort starts from.
             seed: 64 bits that key the directions of this round.
+            state: the server's, of which it may tell the cohort; None: it is not known, and plans tell nothing of it.
         """
-        ...
-
-    def informed(self, plan: Plan, state: Any) -> Plan:
-        """Return the plan of a round that begins, with what the server's state adds for the cohort."""
         ...
 
     def reachable(self, plan: Plan, cohort: Sequence[int]) -> list[int]:

@@ -238,7 +238,7 @@ class GossipRun:
         is_full = self.ledger.is_full
         if is_full:
             self.ledger.write_segment()
-        body, rows = self.spec.algorithm.pack_log(commits).body if commits else None, self.ledger.take_new()
+        body, rows = self.spec.algorithm.pack_commits(commits, whole=True).body if commits else None, self.ledger.take_new()
         if round < self.before:
             self._compare(round, cohort, reported, body)
             self.lines = []

@@ -170,7 +170,7 @@ class Coordinator:
 
     def _count_seeds(self, after: int, last: int) -> int:
         """Return the seeds of the commits after version `after` up to `last`."""
-        return self.algorithm.pack_log(self.history.between(after, last)).seeds
+        return self.algorithm.pack_commits(self.history.between(after, last), whole=True).seeds
 
     def _spending(self) -> Spending | None:
         return None if self.spec.noise is None else self.spec.noise.spending()

@@ -86,7 +86,7 @@ class Rounds:
         at_work = self._overdue.at_work(now_ns, self.deadlines.ns, computing)
         with members.without(at_work):
             chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
-        plan = self.algorithm.informed(self._plan(self.number, version), self._state)
+        plan = self._plan(self.number, version, self._state)
         cohort = self.algorithm.reachable(plan, chosen)
         self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members), is_expired=is_short)
         return self.current
@@ -224,8 +224,8 @@ class Rounds:
         for client in self._dismissed:
             self._overdue.dismiss(client)
 
-    def _plan(self, number: int, version: int) -> Any:
-        return self.algorithm.plan(number, version, of_directions(self._seed, number))
+    def _plan(self, number: int, version: int, state: Any = None) -> Any:
+        return self.algorithm.plan(number, version, of_directions(self._seed, number), state)
 
     def _commit(self, current: Round, version: int) -> tuple[Any, list[tuple[int, int, list[int]]]]:
         """Aggregate the reports of the open round and those that came late.

@@ -219,7 +219,7 @@ class FedAvg(BaseAlgorithm):
 
     # -- the client
 
-    def plan(self, round: int, version: int, seed: int) -> DensePlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> DensePlan:
         rate = float(np.float32(max(SMALLEST, at(self.learning_rate, round) * self.decay**round)))  # some divide by it
         steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
         return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
@@ -402,11 +402,8 @@ class FedAvg(BaseAlgorithm):
         counts = 1 + len(self.sent), len(self.measured)
         return dense_wire.unpack_report(body, self._codec, *counts, self._dimension, has_norms=self.channel is not None)
 
-    def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
-        return dense_wire.pack_commits(self.pending(0, commits), with_model=False)
-
-    def pack_log(self, commits: Sequence[DenseCommit]) -> Packed:
-        return dense_wire.pack_commits(commits, with_model=True)
+    def pack_commits(self, commits: Sequence[DenseCommit], *, whole: bool = False) -> Packed:
+        return dense_wire.pack_commits(commits if whole else self.pending(0, commits), with_model=whole)
 
     def unpack_commits(self, body: Any) -> list[DenseCommit]:
         return dense_wire.unpack_commits(body, 1 + len(self.shared), self._dimension)

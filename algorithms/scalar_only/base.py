@@ -148,7 +148,7 @@ class ScalarOnly(ScalarFields):
     def point(self, replica: Replica, newest: Any = None) -> Vector:
         return self.coordinates(replica.x)
 
-    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> ScalarPlan:
         steps, scalars = at(self.local_steps, round), at(self.perturbations, round) * self._per_direction
         return ScalarPlan(round, version, seed, steps, scalars, float(np.float32(at(self.learning_rate, round))))
 

@@ -76,7 +76,7 @@ class FedScalarShared(ScalarOnly):
     def _most(self) -> int:
         return max(values(self.perturbations))
 
-    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> ScalarPlan:
         return replace(super().plan(round, version, seed), steps=1)
 
     def directions_of_report(self, round: int) -> int:

@@ -25,7 +25,7 @@ class SignSGD(BaseAlgorithm):
     learning_rate: float = Field(default=0.003, gt=0, lt=1, description="η, the step of every coordinate")
     aggregation: ClassVar[Mean] = Mean()  # all votes are equal
 
-    def plan(self, round: int, version: int, seed: int) -> Plan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> Plan:
         return Plan(round, version)
 
     # -- the client
@@ -90,7 +90,7 @@ class SignSGD(BaseAlgorithm):
             raise BadPayload("a report is not one vector")
         return unpacked(body[0], self._dimension)
 
-    def pack_commits(self, commits: Sequence[Commit]) -> Packed:
+    def pack_commits(self, commits: Sequence[Commit], *, whole: bool = False) -> Packed:
         return Packed([list(commit) for commit in commits])
 
     def unpack_commits(self, body: Any) -> list[Commit]:

@@ -32,7 +32,7 @@ def results(run: Rehearsal) -> Any:
     """Return what another process has to find, too."""
     plan, reports = run.plans[-1], run.reports[-1]
     sent = [run.algorithm.pack_report(plan, report).body for report in reports.values()]
-    return run.replica.digest(), sent, run.algorithm.pack_log(run.commits).body, run.states[-1]
+    return run.replica.digest(), sent, run.algorithm.pack_commits(run.commits, whole=True).body, run.states[-1]
 
 
 # its fields
@@ -336,7 +336,7 @@ def plans_reports_and_commits_survive_a_round_trip(run: Rehearsal) -> None:
             back = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, report).body), received)
             require_same(back, report, "a report after the wire", "and before")
     for first in range(len(run.commits) + 1):
-        packed = algorithm.pack_log(run.commits[first:])
+        packed = algorithm.pack_commits(run.commits[first:], whole=True)
         back = algorithm.unpack_commits(over_the_wire(packed.body))
         require_same(back, run.commits[first:], "the log after the wire", "and before")
 

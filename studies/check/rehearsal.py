@@ -220,7 +220,7 @@ def rehearse(
     plans, reports, commits = [], [], []
     states: list[Any] = []
     for round in range(rounds):
-        plan = algorithm.informed(algorithm.plan(round, replica.version, seed_of(round)), state)
+        plan = algorithm.plan(round, replica.version, seed_of(round), state)
         answers = {}
         for client in range(clients):
             own = objective(algorithm, client, round, dimension, place)

@@ -266,7 +266,7 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
             "    def plan(self, round): ...\n    aggregate = apply = check = evaluations = local = trained ="
             " sizes = pack_commits = pack_plan = pack_report = unpack_commits = unpack_plan ="
             " unpack_report = values = with_values = lambda *_, **others: None",
-            "plan of the algorithm a takes (self, round); expected (self, round, version, seed)",
+            "plan of the algorithm a takes (self, round); expected (self, round, version, seed, state=None)",
         ),
         (
             HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    takes_late = property(lambda self: False)',

@@ -178,7 +178,7 @@ class Skipping(ScalarOnly):
     breaks: ClassVar[str] = "a_catch_up_brings_a_laggard_to_the_same_bits"
     name: Literal["skipping"] = "skipping"
 
-    def pack_commits(self, commits: Sequence[Any]) -> Any:
+    def pack_commits(self, commits: Sequence[Any], *, whole: bool = False) -> Any:
         return super().pack_commits(commits[-2:])
 
 

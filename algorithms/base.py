@@ -19,7 +19,7 @@ class BaseAlgorithm(Settings):
     """An algorithm of which a subclass says only what differs from the simplest one.
 
     What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
-    `evaluations`, `local` and `trained`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
+    `evaluations` and `local`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
     `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
 
@@ -79,9 +79,6 @@ class BaseAlgorithm(Settings):
             except Declined as declined:
                 results.append(declined)
         return results
-
-    def personal(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Vector | None:
-        return None
 
     # -- the server
 

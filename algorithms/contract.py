@@ -305,33 +305,6 @@ class Follower(Protocol):
         """Raise `BadPayload` for a memory, not None, that `local` cannot have returned."""
         ...
 
-    def trained(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> Vector:
-        """Return a client's own model after all its local steps of one round, [d]. The replica is not changed.
-
-        No run needs it: clients of scalar-only algorithms do not take their last step. Instruments compare clients.
-
-        Raises:
-            Declined: the client cannot measure.
-        """
-        ...
-
-    def personal(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> Vector | None:
-        """Return the model that a client uses for itself, [d]; None: that of the replica. The replica is not changed.
-
-        No run needs it, and no message carries it: instruments measure by it how well a client is served. An algorithm
-        returns None always, or never.
-
-        Args:
-            replica: the model that all share.
-            memory: what the client remembers; None: nothing, such as one that never took part.
-            plan: that of the round which begins with the replica.
-            objective: the client's loss in that round.
-
-        Raises:
-            Declined: the client has no model whose numbers are finite.
-        """
-        ...
-
 
 class Server(Protocol):
     """What the server does: it plans rounds, and makes one commit of each round's reports.

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
+from seedbus.studies.analysis.client_models import Personalises
 from seedbus.studies.check.promises import bits, over_the_wire, require, require_same, spoiled
 from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, x0
 from seedbus.studies.check.runs import (
@@ -100,6 +101,8 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
         raise AssertionError(f"msgpack cannot hold what the client remembers: {error}") from None
     require_same(kept, memory, "what the client remembers, once it is stored,", "and it was")
     run.algorithm.check(plan, first)
+    if not isinstance(run.algorithm, Personalises):
+        return
     newcomers, one, other = (
         run.algorithm.personal(replica, each, plan, run.objective(4, len(run.commits)))
         for each in (None, memory, memory)

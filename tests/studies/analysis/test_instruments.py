@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -120,6 +120,16 @@ def test_a_model_that_is_not_finite_has_nothing_to_measure(tmp_path: Path) -> No
     with pytest.raises(NotHere, match="the model of round 2 are not finite numbers"):
         spectrum(run)
     with pytest.raises(NotHere, match="fewer than two clients can be trained from the model of round 2"):
+        divergence(run)
+
+
+def test_an_algorithm_need_not_tell_what_local_steps_lead_to(tmp_path: Path) -> None:
+    class Untold(DeComFL):
+        trained: ClassVar[Any] = None
+
+    run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, verify=False))
+    run.algorithm = Untold()
+    with pytest.raises(NotHere, match="decomfl does not tell what local steps lead to: it has no `trained`"):
         divergence(run)
 
 

@@ -376,10 +376,7 @@ def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope:
     if is_verified(base) and body and isinstance(body[-1], bytes):
         *body, proof = body
         digest_bytes = len(msgpack.packb(proof))
-    scalars = algorithm.count_scalars(body)
-    if most := algorithm.scalars(round):
-        scalars = min(scalars, most)
-    return _tally_of(scalars, digest_bytes)
+    return _tally_of(algorithm.work(round).scalars, digest_bytes)
 
 
 @lru_cache(256)

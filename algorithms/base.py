@@ -19,7 +19,7 @@ class BaseAlgorithm(Settings):
     """An algorithm of which a subclass says only what differs from the simplest one.
 
     What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
-    `evaluations` and `local`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
+    `work` and `local`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
     `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
 
@@ -41,12 +41,6 @@ class BaseAlgorithm(Settings):
     def caveats(self) -> list[str]:
         """Return warnings about these hyperparameters for the user, one sentence each."""
         return []
-
-    def scalars(self, round: int) -> int:
-        return 0
-
-    def count_scalars(self, body: Any) -> int:
-        return 0
 
     # -- the replica and the log
 

@@ -33,8 +33,8 @@ class Facts:
         needs_outputs: whether `local` uses the outputs of a network, and not only losses and gradients.
         needs_slopes: whether its field `estimator` asks for derivatives along directions (`objective.Sloped`).
         needs_layers: whether `sized` takes the shapes of a network's parameters.
-        knows_evaluations: whether `evaluations` is the exact count. It is not with epochs, whose number of steps only
-            the clients know, nor where passes depend on the network.
+        knows_evaluations: whether `work` has the exact count of evaluations. It has not with epochs, whose number of
+            steps only the clients know, nor where passes depend on the network.
         most_clients: the most clients that a run may have; None for any number.
         fewest_reports: the lowest quorum that a scenario may have: the reports that the aggregation rule needs for its
             guarantee.

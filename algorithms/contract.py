@@ -174,6 +174,19 @@ class Sizes(NamedTuple):
     string: int = 0
 
 
+class Work(NamedTuple):
+    """What a participant of a round does.
+
+    Attributes:
+        evaluations: how often it evaluates f, where a gradient counts as three; the simulated compute time depends on
+            it.
+        scalars: how many scalars its report holds: K·P gradient scalars, or those of vectors.
+    """
+
+    evaluations: int
+    scalars: int = 0
+
+
 class LateReports(NamedTuple):
     """Late reports of one earlier round.
 
@@ -201,13 +214,6 @@ class Payloads(Protocol):
 
     def sizes(self, dimension: int, clients: int) -> Sizes:
         """Return how many bytes vectors take in messages and at the server, in a run of so many clients."""
-        ...
-
-    def count_scalars(self, body: Any) -> int:
-        """Return how many scalars the packed body of a report holds; 0 if the body is malformed.
-
-        What fills up its last byte may be among them: the ledger counts no more than `scalars` of its round.
-        """
         ...
 
     def pack_plan(self, plan: Plan) -> Packed: ...
@@ -270,12 +276,8 @@ class Follower(Protocol):
         """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
         ...
 
-    def evaluations(self, round: int) -> int:
-        """Return how often a participant of `round` evaluates f; the simulated compute time depends on it."""
-        ...
-
-    def scalars(self, round: int) -> int:
-        """Return how many gradient scalars a report of `round` holds: K·P; 0 if it holds vectors."""
+    def work(self, round: int) -> Work:
+        """Return what a participant of `round` does."""
         ...
 
     def local(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> tuple[Report, Any]:

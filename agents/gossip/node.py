@@ -79,7 +79,7 @@ class Steps:
 
     def tally(self, records: Sequence[Record], *, is_repair: bool) -> Tally:
         """Return what the ledger records of commits."""
-        scalars = sum(self.algorithm.count_scalars(record[3:]) for record in records)
+        scalars = sum(self.algorithm.work(round).scalars for _, _, round, *_ in records)
         return Tally(scalars, len(records), len(msgpack.packb(records)) if is_repair else 0)
 
     def _plan(self, node: int, round: int) -> Any:

@@ -28,7 +28,17 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_mod
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Packed, Replica, ReportRefused, Sizes, Vector
+from seedbus.algorithms.contract import (
+    BadPayload,
+    Declined,
+    LateReports,
+    Packed,
+    Replica,
+    ReportRefused,
+    Sizes,
+    Vector,
+    Work,
+)
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
@@ -224,14 +234,16 @@ class FedAvg(BaseAlgorithm):
         steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
         return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
 
-    def evaluations(self, round: int) -> int:
-        """Return how often f is evaluated in a round.
+    def work(self, round: int) -> Work:
+        """Return how often f is evaluated in a round, and how many numbers are sent.
 
         An epoch counts as one step: only the client knows its length. Passes that depend on the network are left out.
         """
         own = [method.evaluations for method in self.methods if method.evaluations is not None]
         of_step = (own[0] if own else PASSES) + sum(method.extra_passes or 0 for method in self.methods)
-        return of_step * (self.epochs or self.local_steps or 10)
+        a_vector = self._codec.scalars(self._dimension) + (self.channel is not None)
+        scalars = a_vector * (1 + len(self.sent)) + len(self.measured)
+        return Work(of_step * (self.epochs or self.local_steps or 10), scalars)
 
     def local(
         self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable
@@ -374,12 +386,6 @@ class FedAvg(BaseAlgorithm):
 
     def with_values(self, report: DenseReport, values: Vector) -> DenseReport:
         return self._encode(list(values.astype(np.float32)), report.measured, report.samples, 0)
-
-    def count_scalars(self, body: Any) -> int:
-        has_norms = self.channel is not None
-        if not isinstance(body, list) or len(body) != 2 + has_norms + (len(self.measured) > 0):
-            return 0
-        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self.sent)) + len(self.measured)
 
     # -- the wire
 

@@ -38,6 +38,7 @@ from seedbus.algorithms.contract import (
     Replica,
     ReportRefused,
     Sizes,
+    Work,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
@@ -165,15 +166,13 @@ class ScalarOnly(ScalarFields):
         """Return along how many directions a report of a round has scalars."""
         return at(self.perturbations, round) * at(self.local_steps, round)
 
-    def scalars(self, round: int) -> int:
-        return self.directions_of_report(round) * self._per_direction
-
-    def evaluations(self, round: int) -> int:
+    def work(self, round: int) -> Work:
         perturbations = at(self.perturbations, round)
         per_step = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
         per_step["forward-mode"] = perturbations * SLOPE_PASSES
         per_step["curvature"] = per_step["central"] + 1
-        return at(self.local_steps, round) * per_step[at(self.estimator, round)]
+        evaluations = at(self.local_steps, round) * per_step[at(self.estimator, round)]
+        return Work(evaluations, self.directions_of_report(round) * self._per_direction)
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
         """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory.

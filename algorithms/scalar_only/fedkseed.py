@@ -217,10 +217,6 @@ class FedKSeed(ScalarOnly):
 
     # -- the wire
 
-    def count_scalars(self, body: Any) -> int:
-        is_report = isinstance(body, list) and len(body) == 2 and isinstance(body[1], bytes)
-        return len(body[1]) // self._format.width if is_report else 0
-
     def pack_report(self, plan: ScalarPlan, report: PoolReport) -> Packed:  # type: ignore[override]
         return Packed(pool.pack_report(report, self._format), scalars=report.scalars.size)
 

@@ -214,9 +214,6 @@ class ScalarFields(BaseAlgorithm):
 
     # -- messages
 
-    def count_scalars(self, body: Any) -> int:
-        return wire.count_scalars(body, self._format)
-
     def pack_plan(self, plan: ScalarPlan) -> Packed:
         return wire.pack_plan(plan)
 

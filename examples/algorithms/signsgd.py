@@ -4,7 +4,18 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from seedbus.plugin import BadPayload, BaseAlgorithm, Declined, Mean, Packed, Replica, ReportRefused, Sizes, Vector
+from seedbus.plugin import (
+    BadPayload,
+    BaseAlgorithm,
+    Declined,
+    Mean,
+    Packed,
+    Replica,
+    ReportRefused,
+    Sizes,
+    Vector,
+    Work,
+)
 
 
 class Plan(NamedTuple):
@@ -30,8 +41,8 @@ class SignSGD(BaseAlgorithm):
 
     # -- the client
 
-    def evaluations(self, round: int) -> int:
-        return 3  # a gradient counts as three
+    def work(self, round: int) -> Work:
+        return Work(evaluations=3)  # a gradient counts as three
 
     def local(self, replica: Replica, memory: Any, plan: Plan, objective: Any) -> tuple[Vector, None]:
         objective.point[:] = replica.x

@@ -327,6 +327,7 @@ _ELSEWHERE = {each.name: f"in `facts`: replace(super().facts, {each.name}=…)" 
     "evaluation_fill": "in `facts`: replace(super().facts, is_widened=True)",
     "shaped": "`sized`, which takes the shapes",
     "pack_log": "`pack_commits`, which takes `whole`",
+    **dict.fromkeys(("evaluations", "scalars", "count_scalars"), "`work`, which returns Work"),
     "informed": "`plan`, which takes the server's state",
 }
 """What an algorithm had as a member of its own, and where it says that now."""

@@ -104,7 +104,7 @@ def first_scenario(choices: Choices) -> str:
     participation: dict[str, Any] = {"clients": chosen.clients, "cohort": chosen.cohort}
     document = _document(chosen, participation)
     if chosen.dropout or chosen.stragglers:
-        evaluations = _validated(chosen, participation).algorithm.evaluations(0)
+        evaluations = _validated(chosen, participation).algorithm.work(0).evaluations
         participation["deadline_s"] = max(1, round(PATIENCE * EVALUATION_S * evaluations))
         document["compute"] = {"evaluation": {"distribution": "lognormal", "median": EVALUATION_S, "sigma": 0.3}}
         document["faults"] = _faults(chosen)

@@ -40,6 +40,7 @@ from seedbus.plugin import (
     TrackerRun,
     Vector,
     Verdict,
+    Work,
 )
 
 CALLS: Iterator[int] = count(1)
@@ -125,8 +126,8 @@ class Underpaid(ScalarOnly):
     breaks: ClassVar[str] = "local_work_evaluates_the_loss_as_often_as_declared"
     name: Literal["underpaid"] = "underpaid"
 
-    def evaluations(self, round: int) -> int:
-        return 1
+    def work(self, round: int) -> Work:
+        return super().work(round)._replace(evaluations=1)
 
 
 class Nosy(ScalarOnly):

@@ -6,11 +6,13 @@ simplest ones do: a replica is x alone, each commit builds on the one before, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from seedbus.algorithms.aggregation.rules import Mean
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Declined, Packed, Replica, Shapes, commits_after
+from seedbus.algorithms.contract import Declined, Replica, Shapes, commits_after
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -18,7 +20,7 @@ from seedbus.vector import Vector
 class BaseAlgorithm(Settings):
     """An algorithm of which a subclass says only what differs from the simplest one.
 
-    What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
+    What it has to say, as a plug-in's check names it: `name`, a field; `plan`,
     `work` and `local`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
     `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
@@ -34,13 +36,7 @@ class BaseAlgorithm(Settings):
     @property
     def facts(self) -> Facts:
         """What holds of it; `dataclasses.replace(super().facts, …)` says what else does."""
-        own: Any = self  # a subclass has the rule
-        fewest = own.aggregation.fewest_reports
-        return Facts(label=str(type(self).model_fields["name"].default), fewest_reports=fewest)
-
-    def caveats(self) -> list[str]:
-        """Return warnings about these hyperparameters for the user, one sentence each."""
-        return []
+        return Facts(label=str(type(self).model_fields["name"].default), rule=Mean())
 
     # -- the replica and the log
 
@@ -61,23 +57,27 @@ class BaseAlgorithm(Settings):
 
     # -- the client
 
+    @abstractmethod
+    def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> tuple[Any, Any]:
+        """Run a client's local steps of one round; return its report and its new memory. The replica is not changed.
+
+        Raises:
+            Declined: the result cannot be sent.
+        """
+
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
     ) -> list[tuple[Any, Any] | Declined]:
         """Return each client's report and new memory, or why it declines: what `local` returns or raises for each."""
-        own: Any = self  # a subclass has the work
         results: list[tuple[Any, Any] | Declined] = []
         for memory, objective in zip(memories, objectives, strict=True):
             try:
-                results.append(own.local(replica, memory, plan, objective))
+                results.append(self.local(replica, memory, plan, objective))
             except Declined as declined:
                 results.append(declined)
         return results
 
     # -- the server
-
-    def reachable(self, plan: Any, cohort: Sequence[int]) -> list[int]:
-        return list(cohort)
 
     def first_state(self, x0: Callable[[], Vector]) -> Any:
         return None
@@ -87,6 +87,3 @@ class BaseAlgorithm(Settings):
 
     def check_memory(self, memory: Any) -> None:
         """Accept every memory: it has a form of its own."""
-
-    def max_norm(self, plan: Any, reports: Mapping[int, Any]) -> Packed | None:
-        return None

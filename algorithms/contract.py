@@ -280,20 +280,12 @@ class Follower(Protocol):
         """Return what a participant of `round` does."""
         ...
 
-    def local(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> tuple[Report, Any]:
-        """Run the local steps of one round; return the report and the client's new memory.
-
-        The replica is not changed.
-
-        Raises:
-            Declined: the result cannot be sent.
-        """
-        ...
-
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: Plan, objectives: Sequence[Objective]
     ) -> list[tuple[Report, Any] | Declined]:
-        """Return for each of several clients what `local` returns, or the `Declined` that it raises, to the bit.
+        """Run the local steps of one round; return each client's report and its new memory, or why it declines.
+
+        The replica is not changed, and what a client reports depends on no other client.
 
         Args:
             replica: the replica of all these clients.
@@ -304,7 +296,7 @@ class Follower(Protocol):
         ...
 
     def check_memory(self, memory: Any) -> None:
-        """Raise `BadPayload` for a memory, not None, that `local` cannot have returned."""
+        """Raise `BadPayload` for a memory, not None, that `local_together` cannot have returned."""
         ...
 
 
@@ -316,11 +308,6 @@ class Server(Protocol):
     these.
     """
 
-    @property
-    def aggregation(self) -> Any:
-        """The rule that combines the reports into one; its name is its field `rule`."""
-        ...
-
     def plan(self, round: int, version: int, seed: int, state: Any = None) -> Plan:
         """Return the plan for the cohort of a round.
 
@@ -329,13 +316,6 @@ class Server(Protocol):
             version: the version that the cohort starts from.
             seed: 64 bits that key the directions of this round.
             state: the server's, of which it may tell the cohort; None: it is not known, and plans tell nothing of it.
-        """
-        ...
-
-    def reachable(self, plan: Plan, cohort: Sequence[int]) -> list[int]:
-        """Return the clients of a cohort that are asked; the channels of the others are too bad.
-
-        They ascend, as those of the cohort do. The list may be empty.
         """
         ...
 
@@ -385,10 +365,6 @@ class Server(Protocol):
         """
         ...
 
-    def max_norm(self, plan: Plan, reports: Mapping[int, Report]) -> Packed | None:
-        """Return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
-        ...
-
     def values(self, report: Report) -> Vector:
         """Return the values of a report, an array of any shape."""
         ...
@@ -410,10 +386,6 @@ class Algorithm(Follower, Server, Payloads, Protocol):
     @property
     def facts(self) -> Facts:
         """What holds of the algorithm with its settings."""
-        ...
-
-    def caveats(self) -> list[str]:
-        """Return warnings about these settings, one sentence each."""
         ...
 
     def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
@@ -439,12 +411,8 @@ class Sums(Protocol):
         """Return the numbers of a report, of any shape. Raises `Declined` if it has none, since it is not finite."""
         ...
 
-    def of_numbers(self, numbers: NDArray[np.int32]) -> Report:
-        """Return the report with these numbers, and with nothing else of its client."""
-        ...
-
-    def silent(self, plan: Plan) -> Report:
-        """Return the report that adds nothing to a sum."""
+    def of_numbers(self, plan: Plan, numbers: NDArray[np.int32] | int) -> Report:
+        """Return the report with these numbers, or with one number everywhere, and with nothing else of its client."""
         ...
 
     def aggregate_sum(

@@ -376,7 +376,7 @@ class Coordinator:
             self.progress.spent.closed(closed.plan.round + 1, len(closed.cohort), in_commit)
         if commit is not None:
             self.catch_up.remember(commit, self.positions.slowest(self.version))
-        plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
+        plan, peak, cohort = closed.plan, closed.peak, tuple(closed.cohort)
         if peak is not None:
             self._outgoing += [messages.pack_peak(client, plan, peak) for client in cohort]
         for client, reason, what in closed.exchange.blamed():

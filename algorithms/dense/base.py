@@ -146,8 +146,8 @@ class FedAvg(BaseAlgorithm):
         own = [] if self.method is None else [self.method(**{n: getattr(self, n) for n in self.method.model_fields})]
         return [*own, *self.also]
 
-    def caveats(self) -> list[str]:
-        """Return warnings about these hyperparameters for the user, one sentence each."""
+    @property
+    def _caveats(self) -> list[str]:
         sentences = [
             f"algorithm.{field} is {getattr(self, field)}; where {method.name} is the algorithm it is {usual}"
             for method in self.also
@@ -172,6 +172,9 @@ class FedAvg(BaseAlgorithm):
         return replace(
             super().facts,
             label="+".join([self.name, *(method.name for method in self.also)]),
+            rule=self.aggregation,
+            channel=self.channel,
+            caveats=self._caveats,
             is_dense=True,
             takes_late=self.channel is None,
             weighs_samples=self.weighting == "samples" and self.channel is None,
@@ -320,9 +323,6 @@ class FedAvg(BaseAlgorithm):
     def check_memory(self, memory: Any) -> None:
         check_vectors(memory, self._dimension)
 
-    def reachable(self, plan: DensePlan, cohort: Sequence[int]) -> list[int]:
-        return [client for client in cohort if self.channel is None or self.channel.reaches(plan.seed, client)]
-
     def check(self, plan: DensePlan, report: DenseReport) -> None:
         check(report, 1 + len(self.sent), self._dimension)
 
@@ -358,14 +358,10 @@ class FedAvg(BaseAlgorithm):
             raise Declined("overflow", "the update has a number that is not finite, or too large")
         return numbers
 
-    def of_numbers(self, numbers: NDArray[np.int32]) -> DenseReport:
+    def of_numbers(self, plan: DensePlan, numbers: NDArray[np.int32] | int) -> DenseReport:
         """Return the report of so many units, int32 [d], without its client's number of samples."""
-        bodies = [[numbers.astype("<i4").tobytes()]]
-        return dense_wire.report_of(self._codec, 1, bodies, numbers.size)
-
-    def silent(self, plan: DensePlan) -> DenseReport:
-        """Return the report that adds nothing to a sum."""
-        return self.of_numbers(np.zeros(self._dimension, np.int32))
+        bodies = [[np.full(self._dimension, numbers, "<i4").tobytes()]]
+        return dense_wire.report_of(self._codec, 1, bodies, self._dimension)
 
     def aggregate_sum(
         self, state: Any, plan: DensePlan, total: NDArray[np.int64], count: int, *, members: int = 0
@@ -375,9 +371,6 @@ class FedAvg(BaseAlgorithm):
             raise RuntimeError("these updates do not add up; see adds_up")
         update = self.compression.decoded(total / count)
         return advance_by(self, State.unpack(state), plan, update, count, members)
-
-    def max_norm(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
-        return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])
 
     # -- values of reports, for observers and Byzantine faults
 

@@ -112,6 +112,7 @@ class ScalarOnly(ScalarFields):
         signs = "signs of " if self.precision == "sign" else ""
         return replace(
             super().facts,
+            rule=self.aggregation,
             takes_late=True,
             is_order_free=is_whole and "aggregate_each" in vars(aggregating),  # its own, where `aggregate` is its own
             is_widened=self.revert == "light" and self.arithmetic != "float",
@@ -316,13 +317,9 @@ class ScalarOnly(ScalarFields):
         """Return a report, which is its numbers, int32 [K, P]."""
         return report
 
-    def of_numbers(self, numbers: Any) -> Any:
-        """Return the report with these numbers."""
-        return numbers
-
-    def silent(self, plan: ScalarPlan) -> Any:
-        """Return the report that adds nothing to a sum, int32 [K, P]."""
-        return np.zeros(plan.shape, np.int32)
+    def of_numbers(self, plan: ScalarPlan, numbers: Any) -> Any:
+        """Return the report with these numbers, int32 [K, P]."""
+        return np.full(plan.shape, numbers, np.int32)
 
     def aggregate_sum(
         self, state: Any, plan: ScalarPlan, total: Any, count: int, *, members: int = 0

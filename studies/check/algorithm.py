@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
 from seedbus.studies.analysis.client_models import Personalises
 from seedbus.studies.check.promises import bits, over_the_wire, require, require_same, spoiled
-from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, x0
+from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, worked, x0
 from seedbus.studies.check.runs import (
     ONE_WORKER,
     TWO_WORKERS,
@@ -90,9 +90,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
     replica = run.replica.copy()
     before = replica.digest()
     plan = run.algorithm.plan(len(run.commits), replica.version, 2**64 - 1)
-    first, memory = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
+    first, memory = worked(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
     require(replica.digest() == before, f"the digest of the replica was {before}, and is {replica.digest()}")
-    again, same = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
+    again, same = worked(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
     require_same(again, first, "the second report", "and the first was")
     require_same(same, memory, "what the client then remembers", "and it was")
     try:
@@ -118,9 +118,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
 def local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:
     """A client that took part before makes as many passes as `work` says, where a gradient counts as three."""
     for plan in run.plans:
-        _, memory = run.algorithm.local(run.replica, None, plan, run.objective(0, plan.round))
+        _, memory = worked(run.algorithm, run.replica, None, plan, run.objective(0, plan.round))
         own = run.objective(0, plan.round)
-        run.algorithm.local(run.replica, memory, plan, own)
+        worked(run.algorithm, run.replica, memory, plan, own)
         passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
         declared = run.algorithm.work(plan.round).evaluations * passes
         require(own.evaluations == declared, f"in round {plan.round} it was {own.evaluations}, and declared {declared}")
@@ -218,7 +218,7 @@ def the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
         backwards = dict(reversed(reports.items()))
         found = run.algorithm.aggregate(state, plan, backwards)[0]
         require_same(found, commit, f"the commit of clients {list(backwards)}", f"that of {list(reports)}")
-    if not run.algorithm.facts.takes_late or run.algorithm.aggregation.rule != "mean":
+    if not run.algorithm.facts.takes_late or run.algorithm.facts.rule.rule != "mean":
         return  # a scenario cannot ask for late reports then
     late = run.reports[0]
     one, other = (
@@ -401,10 +401,10 @@ def a_run_that_is_interrupted_and_resumed_ends_alike(run: Rehearsal) -> None:
 def _scenario(algorithm: Any, *, with_losses: bool = False) -> Any:
     facts = algorithm.facts
     clients = min(8, facts.most_clients or 8)
-    cohort = min(clients, max(3, facts.fewest_reports))
+    cohort = min(clients, max(3, facts.rule.fewest_reports))
     fields: dict[str, Any] = {
         "algorithm": algorithm.model_dump(mode="json"),
-        "participation": {"clients": clients, "cohort": cohort, "quorum": facts.fewest_reports, "deadline_s": 3.0},
+        "participation": {"clients": clients, "cohort": cohort, "quorum": facts.rule.fewest_reports, "deadline_s": 3.0},
     }
     if facts.needs_outputs:
         fields["task"] = {"name": "digits", "model": "softmax"}

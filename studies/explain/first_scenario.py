@@ -90,7 +90,7 @@ def completed(choices: Choices) -> Choices:
     chosen = replace(choices, partition=partition)
     algorithm = _validated(chosen, {"clients": 1}).algorithm
     clients = min(50, algorithm.facts.most_clients or 50) if choices.clients is None else choices.clients
-    cohort = max(1, clients // 10, algorithm.facts.fewest_reports) if choices.cohort is None else choices.cohort
+    cohort = max(1, clients // 10, algorithm.facts.rule.fewest_reports) if choices.cohort is None else choices.cohort
     return replace(chosen, clients=clients, cohort=cohort)
 
 

@@ -177,7 +177,7 @@ def _algorithm(scenario: Scenario) -> list[str]:
     who = "client" if scenario.has_server else "node"
     times = _over_rounds(scenario, lambda round: algorithm.work(round).evaluations)
     said.append(f"a {who} evaluates the loss {times} times a round{exact} (a gradient counts 3)")
-    return [*said, *_settings(algorithm), *algorithm.caveats()]
+    return [*said, *_settings(algorithm), *facts.caveats]
 
 
 def _scalars(scenario: Scenario) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgpack
 from msgspec import Meta
 
-from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed
+from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY, NUMBER_LIMIT, PLAN, REPORT
 from seedbus.bus.records import Count, record
@@ -234,13 +234,25 @@ def pack_report(algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, di
 
 
 def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
-    """Return the report and the digests of its replica, concatenated; b"" if none are due. Raises `BadPayload`."""
+    """Return a report that may be aggregated, and the digests of its replica, concatenated; b"" if none are due.
+
+    Raises:
+        BadPayload, ReportRefused: it may not be.
+    """
     body, proof = envelope.body, b""
     if has_digests:
         if not body or not isinstance(body[-1], bytes):
             raise BadPayload("a report lacks the digests that are due")
         *body, proof = body
-    return algorithm.unpack_report(body, plan), proof
+    return read_report(algorithm, body, plan), proof
+
+
+def read_report(algorithm: AnyAlgorithm, body: Any, plan: Any) -> Any:
+    """Return a packed report that may be aggregated. Raises `BadPayload`, `ReportRefused`."""
+    (report,) = algorithm.read_reports([body], plan)
+    if isinstance(report, BadPayload | ReportRefused):
+        raise report
+    return report
 
 
 def decline(client: int, plan: Any, why: Declined) -> Envelope:

@@ -10,9 +10,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from seedbus.algorithms.aggregation.rules import Mean
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Declined, Replica, Shapes, commits_after
+from seedbus.algorithms.contract import BadPayload, Declined, Replica, ReportRefused, Shapes, commits_after
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -20,7 +19,7 @@ from seedbus.vector import Vector
 class BaseAlgorithm(Settings):
     """An algorithm of which a subclass says only what differs from the simplest one.
 
-    What it has to say, as a plug-in's check names it: `name`, a field; `plan`,
+    What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
     `work` and `local`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
     `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
@@ -36,7 +35,8 @@ class BaseAlgorithm(Settings):
     @property
     def facts(self) -> Facts:
         """What holds of it; `dataclasses.replace(super().facts, …)` says what else does."""
-        return Facts(label=str(type(self).model_fields["name"].default), rule=Mean())
+        own: Any = self  # a subclass has the rule
+        return Facts(label=str(type(self).model_fields["name"].default), rule=own.aggregation)
 
     # -- the replica and the log
 
@@ -49,8 +49,27 @@ class BaseAlgorithm(Settings):
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
         return commits_after(version, commits)
 
-    def read_together(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
-        return [None] * len(bodies)
+    # -- reports
+
+    @abstractmethod
+    def unpack_report(self, body: Any, plan: Any) -> Any:
+        """Return the report that `pack_report` packed. Raises `BadPayload` for a body that it cannot have made."""
+
+    @abstractmethod
+    def check(self, plan: Any, report: Any) -> None:
+        """Raise `ReportRefused` if the report must not be aggregated."""
+
+    def read_reports(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
+        """Return of each body what `unpack_report` returns and `check` passes, or the error that one of them raises."""
+        return [self._read(body, plan) for body in bodies]
+
+    def _read(self, body: Any, plan: Any) -> Any:
+        try:
+            report = self.unpack_report(body, plan)
+            self.check(plan, report)
+        except (BadPayload, ReportRefused) as error:
+            return error
+        return report
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}

@@ -27,7 +27,8 @@ class Facts:
         law: the law of the directions that it draws, or its name; None if it draws none, so that no kernel is needed.
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
         is_comparable: whether all clients of a round have the same directions, so that a rule may compare their values.
-        shares_work: whether `local_together` computes together what clients at one version have in common.
+        shares_work: whether `local_together` computes together what clients at one version have in common. Their
+            reports are short, and are read together too.
         weighs_samples: whether a report counts by the number of its client's samples, which it then says.
         remembers: whether clients may have a memory.
         needs_outputs: whether local work uses the outputs of a network, and not only losses and gradients.

@@ -219,13 +219,8 @@ class Payloads(Protocol):
     def pack_plan(self, plan: Plan) -> Packed: ...
     def unpack_plan(self, body: Any, round: int, version: int) -> Plan: ...
     def pack_report(self, plan: Plan, report: Report) -> Packed: ...
-    def unpack_report(self, body: Any, plan: Plan) -> Report: ...
-    def read_together(self, bodies: Sequence[Any], plan: Plan) -> list[Report | None]:
-        """Return for each packed report what `unpack_report` returns, to the bit, if it is short and `check` passes it.
-
-        None stands for every other, which is to be read alone. Nothing is raised, whatever the bodies are. The reports
-        hold equally many scalars.
-        """
+    def read_reports(self, bodies: Sequence[Any], plan: Plan) -> list[Report | BadPayload | ReportRefused]:
+        """Return for each packed report what may be aggregated, or why nothing of it may, whatever the bodies are."""
         ...
 
     def pack_commits(self, commits: Sequence[Commit], *, whole: bool = False) -> Packed:
@@ -317,10 +312,6 @@ class Server(Protocol):
             seed: 64 bits that key the directions of this round.
             state: the server's, of which it may tell the cohort; None: it is not known, and plans tell nothing of it.
         """
-        ...
-
-    def check(self, plan: Plan, report: Report) -> None:
-        """Raise `ReportRefused` if the report must not be aggregated."""
         ...
 
     def first_state(self, x0: Callable[[], Vector]) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgpack
 
+from seedbus.agents import messages
 from seedbus.agents.gossip.commit_set import CommitSet, Record
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.problem import ClientProblem
@@ -63,8 +64,9 @@ class Steps:
         if memory is not None:
             what = f"a client of {self.algorithm.facts.label} remembers something"
             raise PluginError(f"{what}; without a server (topology) nodes keep nothing from step to step")
-        self.algorithm.check(plan, report)
-        return [node, number, round, *self.algorithm.pack_report(plan, report).body]
+        body = self.algorithm.pack_report(plan, report).body
+        messages.read_report(self.algorithm, body, plan)
+        return [node, number, round, *body]
 
     def commit(self, record: Record) -> Any:
         """Return the commit of a record. A round in which all nodes commit moves x by the mean of their steps.
@@ -75,7 +77,7 @@ class Steps:
         origin, number, round, *body = record
         if (origin, number) not in self._commits:
             plan = self._plan(origin, round)
-            reports = {origin: self.algorithm.unpack_report(body, plan)}
+            reports = {origin: messages.read_report(self.algorithm, body, plan)}
             made, self._state = self.algorithm.aggregate(self._state, plan, reports, share=1 / self._nodes)
             self._commits[origin, number] = made
         return self._commits[origin, number]

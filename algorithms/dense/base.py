@@ -172,7 +172,6 @@ class FedAvg(BaseAlgorithm):
         return replace(
             super().facts,
             label="+".join([self.name, *(method.name for method in self.also)]),
-            rule=self.aggregation,
             channel=self.channel,
             caveats=self._caveats,
             is_dense=True,

@@ -112,7 +112,6 @@ class ScalarOnly(ScalarFields):
         signs = "signs of " if self.precision == "sign" else ""
         return replace(
             super().facts,
-            rule=self.aggregation,
             takes_late=True,
             is_order_free=is_whole and "aggregate_each" in vars(aggregating),  # its own, where `aggregate` is its own
             is_widened=self.revert == "light" and self.arithmetic != "float",
@@ -259,12 +258,15 @@ class ScalarOnly(ScalarFields):
             except OverflowError as error:
                 raise ReportRefused("absurd", str(error)) from None
 
-    def read_together(self, bodies: Sequence[Any], plan: ScalarPlan) -> list[Scalars | None]:
-        """Return the reports among these that are short and sound."""
+    def read_reports(self, bodies: Sequence[Any], plan: ScalarPlan) -> list[Any]:
+        """Read those that are short and sound together, and each of the others alone."""
         is_own = type(self).unpack_report is ScalarFields.unpack_report and type(self).check is ScalarOnly.check
         if self.grid is not None or not is_own:
-            return [None] * len(bodies)
-        return wire.unpack_reports(bodies, plan, self._format, ABSURD)
+            return super().read_reports(bodies, plan)
+        together = wire.unpack_reports(bodies, plan, self._format, ABSURD)
+        return [
+            self._read(body, plan) if report is None else report for body, report in zip(bodies, together, strict=True)
+        ]
 
     def check_state(self, state: Any) -> None:
         if type(self).aggregate is not ScalarOnly.aggregate:

@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -8,6 +8,7 @@ from seedbus.plugin import (
     BadPayload,
     BaseAlgorithm,
     Declined,
+    Mean,
     Packed,
     Replica,
     ReportRefused,
@@ -33,6 +34,7 @@ class SignSGD(BaseAlgorithm):
 
     name: Literal["signsgd"] = "signsgd"
     learning_rate: float = Field(default=0.003, gt=0, lt=1, description="η, the step of every coordinate")
+    aggregation: ClassVar[Mean] = Mean()  # all votes are equal
 
     def plan(self, round: int, version: int, seed: int, state: Any = None) -> Plan:
         return Plan(round, version)

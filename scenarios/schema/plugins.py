@@ -328,11 +328,11 @@ _ELSEWHERE = {each.name: f"in `facts`: replace(super().facts, {each.name}=…)" 
     "shaped": "`sized`, which takes the shapes",
     "pack_log": "`pack_commits`, which takes `whole`",
     **dict.fromkeys(("evaluations", "scalars", "count_scalars"), "`work`, which returns Work"),
-    "aggregation": "in `facts`: replace(super().facts, rule=…)",
     "fewest_reports": "in `facts`, as that of its `rule`",
     "reachable": "in `facts`: replace(super().facts, channel=…)",
     "max_norm": "in `facts`: replace(super().facts, channel=…)",
     "silent": "`of_numbers`, which takes the plan",
+    "read_together": "`read_reports`",
     "informed": "`plan`, which takes the server's state",
 }
 """What an algorithm had as a member of its own, and where it says that now."""

@@ -238,7 +238,7 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
         (HEAD + 'class A(Partition):\n    kind: Literal["a"] = "a"', "the partition a does not define split"),
         (
             HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    def plan(self, *_): ...',
-            "the algorithm a does not define aggregate, apply, check, local, pack_commits, "
+            "the algorithm a does not define aggregate, aggregation, apply, check, local, pack_commits, "
             "pack_plan, pack_report, sizes, unpack_commits, unpack_plan, unpack_report, values, with_values, work",
         ),
         (
@@ -261,7 +261,7 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
             "share=1.0, late=(), members=0)",
         ),
         (
-            HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n'
+            HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    aggregation: Mean = Mean()\n'
             "    def plan(self, round): ...\n    aggregate = apply = check = work = local ="
             " sizes = pack_commits = pack_plan = pack_report = unpack_commits = unpack_plan ="
             " unpack_report = values = with_values = lambda *_, **others: None",

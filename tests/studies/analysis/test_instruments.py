@@ -156,7 +156,8 @@ def test_what_a_spectrum_and_clients_apart_say_is_what_their_definitions_say(tmp
 
     plan, cohort = run.algorithm.plan(2, 2, of_directions(run.scenario.seed, 2)), run.stored[-1].cohort
     objectives = [problem.objective(client, 2) for client in cohort]
-    own = [run.algorithm.trained(model.replayed.replica, None, plan, objective) for objective in objectives]
+    algorithm: Any = run.algorithm
+    own = [algorithm.trained(model.replayed.replica, None, plan, objective) for objective in objectives]
     moves = np.array(own, np.float64) - np.asarray(model.point, np.float64)
     cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in combinations(moves, 2)]
     (found,) = divergence(run).facts["rounds"]
@@ -267,7 +268,8 @@ def test_a_masked_run_has_curvature_by_its_coordinates_and_cka_by_its_whole_netw
     inputs, _ = inside.tensors(inside.splits["test"], chosen)
     logits = []
     for client in run.stored[-1].cohort:
-        own = run.algorithm.trained(model.replayed.replica, None, plan, problem.objective(client, 2))
+        algorithm: Any = run.algorithm
+        own = algorithm.trained(model.replayed.replica, None, plan, problem.objective(client, 2))
         with torch.no_grad(), inside.flat.at(problem.whole(own)):
             logits.append(gram(inside.flat.module(inputs).double().numpy()))
     assert found["cka"][-1] == pytest.approx(np.mean([cka(*pair) for pair in combinations(logits, 2)]), abs=1e-6)

@@ -206,7 +206,7 @@ class _ServerRun:
         self.transport = connect(journal.run_id)
         self.pace = Pace(spec.compute, spec.seed, hooks)
         # called for each client of a round
-        self._evaluations = lru_cache(maxsize=16)(spec.algorithm.evaluations)
+        self._work = lru_cache(maxsize=16)(spec.algorithm.work)
         self._equal_ns = lru_cache(maxsize=64)(partial(self._answer_ns, 0))
         self.bus = Bus(
             self.clock,
@@ -318,7 +318,7 @@ class _ServerRun:
 
     def _answer_ns(self, client: int, round: int, seeds: int) -> int:
         """Return how long a client works; seeds: one of the plan, and one for each term that it folds."""
-        return self.pace.time_ns(client, round, self._evaluations(round), max(0, seeds - 1))
+        return self.pace.time_ns(client, round, self._work(round).evaluations, max(0, seeds - 1))
 
     def _equal_answer_ns(self, client: int, round: int, seeds: int) -> int:
         """Return what `_answer_ns` does, if all clients work equally long."""

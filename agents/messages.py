@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgpack
 from msgspec import Meta
 
-from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed
+from seedbus.algorithms.contract import DECLINES, DIGEST_BYTES, Algorithm, BadPayload, Declined, Packed, ReportRefused
 from seedbus.bus import EVALUATOR, Envelope, Kind, Tally
 from seedbus.bus.envelope import NO_TALLY, NUMBER_LIMIT, PLAN, REPORT
 from seedbus.bus.records import Count, record
@@ -131,7 +131,7 @@ def welcome(
         base: what the journal has in the place of its first commits; None: the log begins with the first.
     """
     column = struct.pack(f"<{len(versions)}I", *versions)
-    body = [column, algorithm.pack_log(log).body, notes]
+    body = [column, algorithm.pack_commits(log, whole=True).body, notes]
     body += [] if base is None else [[base.version, base.digest, stored(base.fields)]]
     return Envelope(Kind.WELCOME, recipient, 0, version, body)
 
@@ -237,13 +237,25 @@ def pack_report(algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, di
 
 
 def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
-    """Return the report and the digests of its replica, concatenated; b"" if none are due. Raises `BadPayload`."""
+    """Return a report that may be aggregated, and the digests of its replica, concatenated; b"" if none are due.
+
+    Raises:
+        BadPayload, ReportRefused: it may not be.
+    """
     body, proof = envelope.body, b""
     if has_digests:
         if not body or not isinstance(body[-1], bytes):
             raise BadPayload("a report lacks the digests that are due")
         *body, proof = body
-    return algorithm.unpack_report(body, plan), proof
+    return read_report(algorithm, body, plan), proof
+
+
+def read_report(algorithm: AnyAlgorithm, body: Any, plan: Any) -> Any:
+    """Return a packed report that may be aggregated. Raises `BadPayload`, `ReportRefused`."""
+    (report,) = algorithm.read_reports([body], plan)
+    if isinstance(report, BadPayload | ReportRefused):
+        raise report
+    return report
 
 
 def decline(client: int, plan: Any, why: Declined) -> Envelope:
@@ -266,7 +278,7 @@ def pack_peak(client: int, plan: Any, peak: Packed) -> tuple[Envelope, Tally]:
 
 def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:
     """Return a COMMIT for the evaluator; version: the one after these commits; wants: flags `EVALUATE`, `DIGEST`."""
-    return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_log(commits).body, wants])
+    return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_commits(commits, whole=True).body, wants])
 
 
 def unpack_commit(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[list[Any], int]:
@@ -379,10 +391,7 @@ def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope:
     if is_verified(base) and body and isinstance(body[-1], bytes):
         *body, proof = body
         digest_bytes = len(msgpack.packb(proof))
-    scalars = algorithm.count_scalars(body)
-    if most := algorithm.scalars(round):
-        scalars = min(scalars, most)
-    return _tally_of(scalars, digest_bytes)
+    return _tally_of(algorithm.work(round).scalars, digest_bytes)
 
 
 @lru_cache(256)

@@ -6,11 +6,12 @@ simplest ones do: a replica is x alone, each commit builds on the one before, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, cast
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Declined, Packed, Replica, Shapes, commits_after
+from seedbus.algorithms.contract import BadPayload, Declined, Replica, ReportRefused, Shapes, commits_after
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -19,7 +20,7 @@ class BaseAlgorithm(Settings):
     """An algorithm of which a subclass says only what differs from the simplest one.
 
     What it has to say, as a plug-in's check names it: `name` and `aggregation`, fields or constants; `plan`,
-    `evaluations`, `local` and `trained`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
+    `work` and `local`; `check`, `values`, `with_values` and `aggregate`; `apply`; and of the wire
     `sizes`, `pack_plan`, `pack_report` and `pack_commits`, and their `unpack_` counterparts.
     """
 
@@ -35,18 +36,7 @@ class BaseAlgorithm(Settings):
     def facts(self) -> Facts:
         """What holds of it; `dataclasses.replace(super().facts, …)` says what else does."""
         own: Any = self  # a subclass has the rule
-        fewest = own.aggregation.fewest_reports
-        return Facts(label=str(type(self).model_fields["name"].default), fewest_reports=fewest)
-
-    def caveats(self) -> list[str]:
-        """Return warnings about these hyperparameters for the user, one sentence each."""
-        return []
-
-    def scalars(self, round: int) -> int:
-        return 0
-
-    def count_scalars(self, body: Any) -> int:
-        return 0
+        return Facts(label=str(type(self).model_fields["name"].default), rule=own.aggregation)
 
     # -- the replica and the log
 
@@ -59,41 +49,54 @@ class BaseAlgorithm(Settings):
     def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
         return commits_after(version, commits)
 
-    def pack_log(self, commits: Sequence[Any]) -> Packed:
-        own: Any = self  # a subclass packs commits
-        return cast("Packed", own.pack_commits(commits))
+    # -- reports
 
-    def read_together(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
-        return [None] * len(bodies)
+    @abstractmethod
+    def unpack_report(self, body: Any, plan: Any) -> Any:
+        """Return the report that `pack_report` packed. Raises `BadPayload` for a body that it cannot have made."""
+
+    @abstractmethod
+    def check(self, plan: Any, report: Any) -> None:
+        """Raise `ReportRefused` if the report must not be aggregated."""
+
+    def read_reports(self, bodies: Sequence[Any], plan: Any) -> list[Any]:
+        """Return of each body what `unpack_report` returns and `check` passes, or the error that one of them raises."""
+        return [self._read(body, plan) for body in bodies]
+
+    def _read(self, body: Any, plan: Any) -> Any:
+        try:
+            report = self.unpack_report(body, plan)
+            self.check(plan, report)
+        except (BadPayload, ReportRefused) as error:
+            return error
+        return report
 
     def diagnostics(self, replica: Replica) -> dict[str, float]:
         return {}
 
     # -- the client
 
+    @abstractmethod
+    def local(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> tuple[Any, Any]:
+        """Run a client's local steps of one round; return its report and its new memory. The replica is not changed.
+
+        Raises:
+            Declined: the result cannot be sent.
+        """
+
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: Any, objectives: Sequence[Any]
     ) -> list[tuple[Any, Any] | Declined]:
         """Return each client's report and new memory, or why it declines: what `local` returns or raises for each."""
-        own: Any = self  # a subclass has the work
         results: list[tuple[Any, Any] | Declined] = []
         for memory, objective in zip(memories, objectives, strict=True):
             try:
-                results.append(own.local(replica, memory, plan, objective))
+                results.append(self.local(replica, memory, plan, objective))
             except Declined as declined:
                 results.append(declined)
         return results
 
-    def personal(self, replica: Replica, memory: Any, plan: Any, objective: Any) -> Vector | None:
-        return None
-
     # -- the server
-
-    def informed(self, plan: Any, state: Any) -> Any:
-        return plan
-
-    def reachable(self, plan: Any, cohort: Sequence[int]) -> list[int]:
-        return list(cohort)
 
     def first_state(self, x0: Callable[[], Vector]) -> Any:
         return None
@@ -103,6 +106,3 @@ class BaseAlgorithm(Settings):
 
     def check_memory(self, memory: Any) -> None:
         """Accept every memory: it has a form of its own."""
-
-    def max_norm(self, plan: Any, reports: Mapping[int, Any]) -> Packed | None:
-        return None

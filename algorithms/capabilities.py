@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,17 +27,21 @@ class Facts:
         law: the law of the directions that it draws, or its name; None if it draws none, so that no kernel is needed.
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
         is_comparable: whether all clients of a round have the same directions, so that a rule may compare their values.
-        shares_work: whether `local_together` computes together what clients at one version have in common.
+        shares_work: whether `local_together` computes together what clients at one version have in common. Their
+            reports are short, and are read together too.
         weighs_samples: whether a report counts by the number of its client's samples, which it then says.
         remembers: whether clients may have a memory.
-        needs_outputs: whether `local` uses the outputs of a network, and not only losses and gradients.
+        needs_outputs: whether local work uses the outputs of a network, and not only losses and gradients.
         needs_slopes: whether its field `estimator` asks for derivatives along directions (`objective.Sloped`).
         needs_layers: whether `sized` takes the shapes of a network's parameters.
-        knows_evaluations: whether `evaluations` is the exact count. It is not with epochs, whose number of steps only
-            the clients know, nor where passes depend on the network.
+        knows_evaluations: whether `work` has the exact count of evaluations. It has not with epochs, whose number of
+            steps only the clients know, nor where passes depend on the network.
         most_clients: the most clients that a run may have; None for any number.
-        fewest_reports: the lowest quorum that a scenario may have: the reports that the aggregation rule needs for its
-            guarantee.
+        rule: the rule that combines the reports into one. Its `fewest_reports` is the lowest quorum that a scenario may
+            have.
+        channel: the channel over which reports come; None: the network alone. A round asks those whom it reaches, and
+            tells them the peak of their reports.
+        caveats: warnings about its settings, one sentence each.
         most_catch_up_bytes: the most bytes that `pack_commits` takes for any number of commits; None if they grow with
             the number.
         commits_vary: whether the bytes of a commit depend on the values of scalars, and not only on how many there are.
@@ -68,7 +72,9 @@ class Facts:
     needs_layers: bool = False
     knows_evaluations: bool = True
     most_clients: int | None = None
-    fewest_reports: int = 1
+    rule: Any
+    channel: Any = None
+    caveats: Sequence[str] = ()
     most_catch_up_bytes: int | None = None
     commits_vary: bool = False
     scalars_formula: str = "K·P"

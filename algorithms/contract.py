@@ -174,6 +174,19 @@ class Sizes(NamedTuple):
     string: int = 0
 
 
+class Work(NamedTuple):
+    """What a participant of a round does.
+
+    Attributes:
+        evaluations: how often it evaluates f, where a gradient counts as three; the simulated compute time depends on
+            it.
+        scalars: how many scalars its report holds: K·P gradient scalars, or those of vectors.
+    """
+
+    evaluations: int
+    scalars: int = 0
+
+
 class LateReports(NamedTuple):
     """Late reports of one earlier round.
 
@@ -203,34 +216,15 @@ class Payloads(Protocol):
         """Return how many bytes vectors take in messages and at the server, in a run of so many clients."""
         ...
 
-    def count_scalars(self, body: Any) -> int:
-        """Return how many scalars the packed body of a report holds; 0 if the body is malformed.
-
-        What fills up its last byte may be among them: the ledger counts no more than `scalars` of its round.
-        """
-        ...
-
     def pack_plan(self, plan: Plan) -> Packed: ...
     def unpack_plan(self, body: Any, round: int, version: int) -> Plan: ...
     def pack_report(self, plan: Plan, report: Report) -> Packed: ...
-    def unpack_report(self, body: Any, plan: Plan) -> Report: ...
-    def read_together(self, bodies: Sequence[Any], plan: Plan) -> list[Report | None]:
-        """Return for each packed report what `unpack_report` returns, to the bit, if it is short and `check` passes it.
-
-        None stands for every other, which is to be read alone. Nothing is raised, whatever the bodies are. The reports
-        hold equally many scalars.
-        """
+    def read_reports(self, bodies: Sequence[Any], plan: Plan) -> list[Report | BadPayload | ReportRefused]:
+        """Return for each packed report what may be aggregated, or why nothing of it may, whatever the bodies are."""
         ...
 
-    def pack_commits(self, commits: Sequence[Commit]) -> Packed:
-        """Pack the commits that a client missed, as they are sent to it."""
-        ...
-
-    def pack_log(self, commits: Sequence[Commit]) -> Packed:
-        """Pack every one of these commits, for the journal and the evaluator.
-
-        `unpack_commits` reads both this and the result of `pack_commits`.
-        """
+    def pack_commits(self, commits: Sequence[Commit], *, whole: bool = False) -> Packed:
+        """Pack the commits that a client missed; with `whole` every one of them, for the journal and the evaluator."""
         ...
 
     def unpack_commits(self, body: Any) -> list[Commit]: ...
@@ -277,28 +271,16 @@ class Follower(Protocol):
         """Return statistics of the algorithm's own fields, by name, to be recorded with an evaluation."""
         ...
 
-    def evaluations(self, round: int) -> int:
-        """Return how often a participant of `round` evaluates f; the simulated compute time depends on it."""
-        ...
-
-    def scalars(self, round: int) -> int:
-        """Return how many gradient scalars a report of `round` holds: K·P; 0 if it holds vectors."""
-        ...
-
-    def local(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> tuple[Report, Any]:
-        """Run the local steps of one round; return the report and the client's new memory.
-
-        The replica is not changed.
-
-        Raises:
-            Declined: the result cannot be sent.
-        """
+    def work(self, round: int) -> Work:
+        """Return what a participant of `round` does."""
         ...
 
     def local_together(
         self, replica: Replica, memories: Sequence[Any], plan: Plan, objectives: Sequence[Objective]
     ) -> list[tuple[Report, Any] | Declined]:
-        """Return for each of several clients what `local` returns, or the `Declined` that it raises, to the bit.
+        """Run the local steps of one round; return each client's report and its new memory, or why it declines.
+
+        The replica is not changed, and what a client reports depends on no other client.
 
         Args:
             replica: the replica of all these clients.
@@ -309,34 +291,7 @@ class Follower(Protocol):
         ...
 
     def check_memory(self, memory: Any) -> None:
-        """Raise `BadPayload` for a memory, not None, that `local` cannot have returned."""
-        ...
-
-    def trained(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> Vector:
-        """Return a client's own model after all its local steps of one round, [d]. The replica is not changed.
-
-        No run needs it: clients of scalar-only algorithms do not take their last step. Instruments compare clients.
-
-        Raises:
-            Declined: the client cannot measure.
-        """
-        ...
-
-    def personal(self, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> Vector | None:
-        """Return the model that a client uses for itself, [d]; None: that of the replica. The replica is not changed.
-
-        No run needs it, and no message carries it: instruments measure by it how well a client is served. An algorithm
-        returns None always, or never.
-
-        Args:
-            replica: the model that all share.
-            memory: what the client remembers; None: nothing, such as one that never took part.
-            plan: that of the round which begins with the replica.
-            objective: the client's loss in that round.
-
-        Raises:
-            Declined: the client has no model whose numbers are finite.
-        """
+        """Raise `BadPayload` for a memory, not None, that `local_together` cannot have returned."""
         ...
 
 
@@ -348,34 +303,15 @@ class Server(Protocol):
     these.
     """
 
-    @property
-    def aggregation(self) -> Any:
-        """The rule that combines the reports into one; its name is its field `rule`."""
-        ...
-
-    def plan(self, round: int, version: int, seed: int) -> Plan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> Plan:
         """Return the plan for the cohort of a round.
 
         Args:
             round: the round's number.
             version: the version that the cohort starts from.
             seed: 64 bits that key the directions of this round.
+            state: the server's, of which it may tell the cohort; None: it is not known, and plans tell nothing of it.
         """
-        ...
-
-    def informed(self, plan: Plan, state: Any) -> Plan:
-        """Return the plan of a round that begins, with what the server's state adds for the cohort."""
-        ...
-
-    def reachable(self, plan: Plan, cohort: Sequence[int]) -> list[int]:
-        """Return the clients of a cohort that are asked; the channels of the others are too bad.
-
-        They ascend, as those of the cohort do. The list may be empty.
-        """
-        ...
-
-    def check(self, plan: Plan, report: Report) -> None:
-        """Raise `ReportRefused` if the report must not be aggregated."""
         ...
 
     def first_state(self, x0: Callable[[], Vector]) -> Any:
@@ -420,10 +356,6 @@ class Server(Protocol):
         """
         ...
 
-    def max_norm(self, plan: Plan, reports: Mapping[int, Report]) -> Packed | None:
-        """Return the largest norm of each of the reports' vectors, packed for the cohort; None if not sent."""
-        ...
-
     def values(self, report: Report) -> Vector:
         """Return the values of a report, an array of any shape."""
         ...
@@ -445,10 +377,6 @@ class Algorithm(Follower, Server, Payloads, Protocol):
     @property
     def facts(self) -> Facts:
         """What holds of the algorithm with its settings."""
-        ...
-
-    def caveats(self) -> list[str]:
-        """Return warnings about these settings, one sentence each."""
         ...
 
     def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
@@ -474,12 +402,8 @@ class Sums(Protocol):
         """Return the numbers of a report, of any shape. Raises `Declined` if it has none, since it is not finite."""
         ...
 
-    def of_numbers(self, numbers: NDArray[np.int32]) -> Report:
-        """Return the report with these numbers, and with nothing else of its client."""
-        ...
-
-    def silent(self, plan: Plan) -> Report:
-        """Return the report that adds nothing to a sum."""
+    def of_numbers(self, plan: Plan, numbers: NDArray[np.int32] | int) -> Report:
+        """Return the report with these numbers, or with one number everywhere, and with nothing else of its client."""
         ...
 
     def aggregate_sum(

@@ -125,7 +125,7 @@ def lines(name: str) -> list[str]:
     """Return the two lines of a scenario's file."""
     scenario: Any = load(name)
     rounds, cohort = scenario.stop.rounds, scenario.participation.size
-    passes = sum(cohort * scenario.algorithm.evaluations(round) for round in range(rounds))
+    passes = sum(cohort * scenario.algorithm.work(round).evaluations for round in range(rounds))
     known = next((known for start, known in KNOWN.items() if name.startswith(start)), None)
     if known is not None:
         there = GPU_START_S + passes * known.launches * LAUNCH_S
@@ -140,7 +140,7 @@ def lines(name: str) -> list[str]:
     measured = 10_000 if layers is None else task.evaluated
     evaluations = rounds // scenario.evaluation.every + 1
     flops = network.flops * (passes * task.batch_size + evaluations * measured)
-    drawn = 3 * rounds * scenario.algorithm.scalars(0) * scenario.dimension
+    drawn = 3 * rounds * scenario.algorithm.work(0).scalars * scenario.dimension
     here, there = (flops / rates.flops + drawn / rates.coordinates for rates in (CPU, GPU))
     there = max(there, passes * network.launches * LAUNCH_S)
     return [

@@ -63,12 +63,12 @@ def work(plan: Plan) -> Work:
     for cell in plan.cells:
         scenario: Any = cell.scenario
         rounds, task = scenario.stop.rounds, scenario.task
-        count = sum(scenario.participation.size * scenario.algorithm.evaluations(round) for round in range(rounds))
+        count = sum(scenario.participation.size * scenario.algorithm.work(round).evaluations for round in range(rounds))
         if getattr(scenario.algorithm, "epochs", None) is not None:  # one step of each was counted
             held = TRAINED[task.name] * (1 - task.validation) / scenario.participation.clients
             count *= ceil(held / task.batch_size)
         passes += count
-        drawn += 3 * rounds * scenario.algorithm.scalars(0) * scenario.dimension
+        drawn += 3 * rounds * scenario.algorithm.work(0).scalars * scenario.dimension
         if task.name in WITHOUT_NETWORK:
             continue
         network = Network(0, 10) if task.name == ATTACK else network_of(task)

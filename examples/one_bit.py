@@ -35,9 +35,6 @@ class OneBit(ScalarOnly):
         bits = np.unpackbits(np.frombuffer(body[0], np.uint8))[: steps * perturbations]
         return (2 * bits.astype(np.float32) - 1).reshape(plan.shape)
 
-    def count_scalars(self, body: Any) -> int:
-        return 8 * len(body[0]) if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
-
 
 def main() -> None:
     load_plugin(__file__)

@@ -44,6 +44,7 @@ from seedbus.algorithms.contract import (
     Replica,
     ReportRefused,
     Sizes,
+    Work,
 )
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
@@ -123,6 +124,7 @@ __all__ = [
     "UpdateRule",
     "Vector",
     "Verdict",
+    "Work",
     "check",
     "descend",
     "divide",

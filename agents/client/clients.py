@@ -330,5 +330,8 @@ class Host:
     def _first_values(self, client: int) -> Vector:
         """The values that the client would have reported in round 0. They are computed anew: no process stores them."""
         plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
-        report, _ = self.algorithm.local(self.replicas.first(), None, plan, self.problem.objective(client, 0))
-        return self.algorithm.values(report)
+        objective = self.problem.objective(client, 0)
+        (outcome,) = self.algorithm.local_together(self.replicas.first(), [None], plan, [objective])
+        if isinstance(outcome, Declined):
+            raise outcome
+        return self.algorithm.values(outcome[0])

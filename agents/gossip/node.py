@@ -21,11 +21,12 @@ from typing import Any
 
 import msgpack
 
+from seedbus.agents import messages
 from seedbus.agents.gossip.commit_set import CommitSet, Record
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_step
-from seedbus.algorithms.contract import Replica
+from seedbus.algorithms.contract import Declined, Replica
 from seedbus.bus import Bus, Envelope, Kind, Tally
 from seedbus.bus.envelope import ARRAY_LIMIT, NO_TALLY
 from seedbus.bus.keyed_random import below
@@ -56,12 +57,16 @@ class Steps:
             PluginError: the algorithm's clients remember something, which no node keeps.
         """
         plan = self._plan(node, round)
-        report, memory = self.algorithm.local(replica, None, plan, self._problem.objective(node, round))
+        (outcome,) = self.algorithm.local_together(replica, [None], plan, [self._problem.objective(node, round)])
+        if isinstance(outcome, Declined):
+            raise outcome
+        report, memory = outcome
         if memory is not None:
             what = f"a client of {self.algorithm.facts.label} remembers something"
             raise PluginError(f"{what}; without a server (topology) nodes keep nothing from step to step")
-        self.algorithm.check(plan, report)
-        return [node, number, round, *self.algorithm.pack_report(plan, report).body]
+        body = self.algorithm.pack_report(plan, report).body
+        messages.read_report(self.algorithm, body, plan)
+        return [node, number, round, *body]
 
     def commit(self, record: Record) -> Any:
         """Return the commit of a record. A round in which all nodes commit moves x by the mean of their steps.
@@ -72,14 +77,14 @@ class Steps:
         origin, number, round, *body = record
         if (origin, number) not in self._commits:
             plan = self._plan(origin, round)
-            reports = {origin: self.algorithm.unpack_report(body, plan)}
+            reports = {origin: messages.read_report(self.algorithm, body, plan)}
             made, self._state = self.algorithm.aggregate(self._state, plan, reports, share=1 / self._nodes)
             self._commits[origin, number] = made
         return self._commits[origin, number]
 
     def tally(self, records: Sequence[Record], *, is_repair: bool) -> Tally:
         """Return what the ledger records of commits."""
-        scalars = sum(self.algorithm.count_scalars(record[3:]) for record in records)
+        scalars = sum(self.algorithm.work(round).scalars for _, _, round, *_ in records)
         return Tally(scalars, len(records), len(msgpack.packb(records)) if is_repair else 0)
 
     def _plan(self, node: int, round: int) -> Any:

@@ -197,7 +197,7 @@ class GossipRun:
             return
         self.hooks.reported(node.address, round)
         node.is_busy = True
-        evaluations = self.spec.algorithm.evaluations(round)
+        evaluations = self.spec.algorithm.work(round).evaluations
         due_ns = self.clock.now_ns + self.pace.time_ns(node.address, round, evaluations, missed)
         self.clock.post(due_ns, (Kind.REPORT, node.address, round, 0, 0), self._made, (node, record))
 
@@ -238,7 +238,8 @@ class GossipRun:
         is_full = self.ledger.is_full
         if is_full:
             self.ledger.write_segment()
-        body, rows = self.spec.algorithm.pack_log(commits).body if commits else None, self.ledger.take_new()
+        body = self.spec.algorithm.pack_commits(commits, whole=True).body if commits else None
+        rows = self.ledger.take_new()
         if round < self.before:
             self._compare(round, cohort, reported, body)
             self.lines = []

@@ -76,9 +76,9 @@ class Mechanism(ClientPart):
             report, memory = outcome
             numbers = adding.numbers(report)
         except Declined:
-            numbers = adding.numbers(adding.silent(plan))
+            numbers = adding.numbers(adding.of_numbers(plan, 0))
         try:
-            return adding.of_numbers(self.protect(client, plan.round, numbers)), memory
+            return adding.of_numbers(plan, self.protect(client, plan.round, numbers)), memory
         except OverflowError as error:
             return Declined("overflow", str(error))
 

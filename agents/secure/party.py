@@ -150,7 +150,7 @@ class Party(ClientPart):
         except Declined:
             return self.too_large()
         try:
-            return sums(algorithm).of_numbers(self.mask(client, plan.round, numbers, beside)), memory
+            return sums(algorithm).of_numbers(plan, self.mask(client, plan.round, numbers, beside)), memory
         except Declined as why:
             return why
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from seedbus.agents import messages
 from seedbus.agents.extensions import ReportFilter
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import BadPayload, ReportRefused
@@ -91,8 +92,6 @@ def _sent(algorithm: AnyAlgorithm, plan: Any, report: Any, row: Any) -> Any:
     with np.errstate(over="ignore"):
         false = algorithm.with_values(report, np.asarray(row).reshape(values.shape).astype(values.dtype))
     try:
-        sent = algorithm.unpack_report(algorithm.pack_report(plan, false).body, plan)
-        algorithm.check(plan, sent)
+        return messages.read_report(algorithm, algorithm.pack_report(plan, false).body, plan)
     except (BadPayload, ReportRefused):
         return report
-    return sent

@@ -170,7 +170,7 @@ class Coordinator:
 
     def _count_seeds(self, after: int, last: int) -> int:
         """Return the seeds of the commits after version `after` up to `last`."""
-        return self.algorithm.pack_log(self.history.between(after, last)).seeds
+        return self.algorithm.pack_commits(self.history.between(after, last), whole=True).seeds
 
     def _spending(self) -> Spending | None:
         return None if self.spec.noise is None else self.spec.noise.spending()
@@ -376,7 +376,7 @@ class Coordinator:
             self.progress.spent.closed(closed.plan.round + 1, len(closed.cohort), in_commit)
         if commit is not None:
             self.catch_up.remember(commit, self.positions.slowest(self.version))
-        plan, peak, cohort = closed.plan, closed.max_norm, tuple(closed.cohort)
+        plan, peak, cohort = closed.plan, closed.peak, tuple(closed.cohort)
         if peak is not None:
             self._outgoing += [messages.pack_peak(client, plan, peak) for client in cohort]
         for client, reason, what in closed.exchange.blamed():

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from seedbus.agents import messages
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import Round
-from seedbus.algorithms.contract import LateReports, ReportRefused, sums
+from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused, sums
 from seedbus.bus.records import Count
 from seedbus.bus.transport import Client
 
@@ -194,12 +195,18 @@ class OverdueRounds:
             algorithm: unpacks the reports.
             packed: what `pack` returned.
             make_plan: returns the plan of a round, given its number and its version.
+
+        Raises:
+            BadPayload: a report is none that was kept.
         """
         self._rounds = {}
         for state in packed:
             number, version, asked_ns, size = state.round
             plan = make_plan(number, version)
-            reports = {client: algorithm.unpack_report(body, plan) for client, body in state.reports}
+            try:
+                reports = {client: messages.read_report(algorithm, body, plan) for client, body in state.reports}
+            except ReportRefused as refused:
+                raise BadPayload(f"a late report: {refused}") from None
             waiting, declined = set(state.waiting), set(state.declined)
             self._rounds[number] = Round(
                 plan, [], asked_ns, asked_ns, size, waiting, reports=reports, declined=declined

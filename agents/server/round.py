@@ -37,8 +37,7 @@ class Round:
         too_large: the clients whose answers, while it was open, were refused because of their magnitude.
         lags: how many commits each client of the cohort had missed, in its order.
         is_expired: whether the deadline has passed, or has passed before enough clients were free.
-        max_norm: the algorithm's packed maximum of the reports' norms, which the cohort is sent; None before the commit
-            or if the algorithm sends none.
+        peak: what a channel tells the cohort of its reports; None before the commit, or without a channel.
         exchange: what it asks beside reports.
     """
 
@@ -55,7 +54,7 @@ class Round:
     dismissed: set[int] = field(default_factory=set)
     lags: Sequence[int] = ()
     is_expired: bool = False
-    max_norm: Packed | None = None
+    peak: Packed | None = None
     exchange: Exchange = field(default_factory=Exchange)
     too_large: set[int] = field(default_factory=set)
 

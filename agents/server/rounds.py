@@ -52,6 +52,7 @@ class Rounds:
     def __init__(self, spec: RunSpec) -> None:
         participation = spec.participation
         self.algorithm = spec.algorithm
+        self._channel = spec.algorithm.facts.channel
         self.policy = participation
         self._seed = spec.seed
         self.number = 0
@@ -86,9 +87,11 @@ class Rounds:
         at_work = self._overdue.at_work(now_ns, self.deadlines.ns, computing)
         with members.without(at_work):
             chosen = [] if is_short else self.policy.draw(members, self._known, self._seed, self.number, len(at_work))
-        plan = self.algorithm.informed(self._plan(self.number, version), self._state)
-        cohort = self.algorithm.reachable(plan, chosen)
-        self.current = Round(plan, cohort, now_ns, now_ns, len(cohort), set(cohort), len(members), is_expired=is_short)
+        plan = self._plan(self.number, version, self._state)
+        if self._channel is not None:
+            seed = of_directions(self._seed, self.number)
+            chosen = [client for client in chosen if self._channel.reaches(seed, client)]
+        self.current = Round(plan, chosen, now_ns, now_ns, len(chosen), set(chosen), len(members), is_expired=is_short)
         return self.current
 
     def lacking(self, members: MemberIndex, computing: Container[tuple[int, int]] | None = None) -> int:
@@ -180,8 +183,8 @@ class Rounds:
         self.current = None
         if commit is None and closed.is_expired:
             self.deadlines.missed()
-        if commit is not None:
-            closed.max_norm = self.algorithm.max_norm(closed.plan, closed.reports)
+        if commit is not None and self._channel is not None:
+            closed.peak = self._channel.peak(closed.reports.values())
         if commit is not None or not self._overdue.keeps_reports:
             closed.reports = {}
         self._overdue.add(closed)
@@ -224,8 +227,8 @@ class Rounds:
         for client in self._dismissed:
             self._overdue.dismiss(client)
 
-    def _plan(self, number: int, version: int) -> Any:
-        return self.algorithm.plan(number, version, of_directions(self._seed, number))
+    def _plan(self, number: int, version: int, state: Any = None) -> Any:
+        return self.algorithm.plan(number, version, of_directions(self._seed, number), state)
 
     def _commit(self, current: Round, version: int) -> tuple[Any, list[tuple[int, int, list[int]]]]:
         """Aggregate the reports of the open round and those that came late.
@@ -263,7 +266,7 @@ class Rounds:
         algorithm, round, noise = sums(self.algorithm), current.plan.round, self._noise
         numbers = {client: algorithm.numbers(report) for client, report in current.reports.items()}
         if not current.exchange.sums_reports:
-            nothing = algorithm.numbers(algorithm.silent(current.plan))
+            nothing = algorithm.numbers(algorithm.of_numbers(current.plan, 0))
             total = None if noise is None else noise.sum(round, [nothing, *numbers.values()])
         elif (total := current.exchange.total(numbers)) is not None and noise is not None:
             total = noise.noised(round, total)

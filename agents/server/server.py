@@ -316,7 +316,7 @@ class Server:
             cohort=closed.cohort,
             reported=closed.reported,
             record=closed.record,
-            commit=None if commit is None else self.coordinator.algorithm.pack_log([commit]).body,
+            commit=None if commit is None else self.coordinator.algorithm.pack_commits([commit], whole=True).body,
             is_dense=self.coordinator.algorithm.facts.is_dense,
             positions=self.coordinator.positions.take_believed(),
             actual_versions=actual_versions,

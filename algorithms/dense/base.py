@@ -28,7 +28,17 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_mod
 from seedbus.algorithms.aggregation.rules import Aggregation, Mean
 from seedbus.algorithms.base import BaseAlgorithm
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Packed, Replica, ReportRefused, Sizes, Vector
+from seedbus.algorithms.contract import (
+    BadPayload,
+    Declined,
+    LateReports,
+    Packed,
+    Replica,
+    ReportRefused,
+    Sizes,
+    Vector,
+    Work,
+)
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
 from seedbus.algorithms.dense.compression.contract import CODECS, Compression
@@ -136,8 +146,8 @@ class FedAvg(BaseAlgorithm):
         own = [] if self.method is None else [self.method(**{n: getattr(self, n) for n in self.method.model_fields})]
         return [*own, *self.also]
 
-    def caveats(self) -> list[str]:
-        """Return warnings about these hyperparameters for the user, one sentence each."""
+    @property
+    def _caveats(self) -> list[str]:
         sentences = [
             f"algorithm.{field} is {getattr(self, field)}; where {method.name} is the algorithm it is {usual}"
             for method in self.also
@@ -162,6 +172,8 @@ class FedAvg(BaseAlgorithm):
         return replace(
             super().facts,
             label="+".join([self.name, *(method.name for method in self.also)]),
+            channel=self.channel,
+            caveats=self._caveats,
             is_dense=True,
             takes_late=self.channel is None,
             weighs_samples=self.weighting == "samples" and self.channel is None,
@@ -219,19 +231,21 @@ class FedAvg(BaseAlgorithm):
 
     # -- the client
 
-    def plan(self, round: int, version: int, seed: int) -> DensePlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> DensePlan:
         rate = float(np.float32(max(SMALLEST, at(self.learning_rate, round) * self.decay**round)))  # some divide by it
         steps, epochs = (0, self.epochs) if self.epochs is not None else (self.local_steps or 10, 0)
         return DensePlan(round, version, steps, epochs, rate, self.server_learning_rate, seed)
 
-    def evaluations(self, round: int) -> int:
-        """Return how often f is evaluated in a round.
+    def work(self, round: int) -> Work:
+        """Return how often f is evaluated in a round, and how many numbers are sent.
 
         An epoch counts as one step: only the client knows its length. Passes that depend on the network are left out.
         """
         own = [method.evaluations for method in self.methods if method.evaluations is not None]
         of_step = (own[0] if own else PASSES) + sum(method.extra_passes or 0 for method in self.methods)
-        return of_step * (self.epochs or self.local_steps or 10)
+        a_vector = self._codec.scalars(self._dimension) + (self.channel is not None)
+        scalars = a_vector * (1 + len(self.sent)) + len(self.measured)
+        return Work(of_step * (self.epochs or self.local_steps or 10), scalars)
 
     def local(
         self, replica: Replica, memory: Any, plan: DensePlan, objective: Differentiable
@@ -308,9 +322,6 @@ class FedAvg(BaseAlgorithm):
     def check_memory(self, memory: Any) -> None:
         check_vectors(memory, self._dimension)
 
-    def reachable(self, plan: DensePlan, cohort: Sequence[int]) -> list[int]:
-        return [client for client in cohort if self.channel is None or self.channel.reaches(plan.seed, client)]
-
     def check(self, plan: DensePlan, report: DenseReport) -> None:
         check(report, 1 + len(self.sent), self._dimension)
 
@@ -346,14 +357,10 @@ class FedAvg(BaseAlgorithm):
             raise Declined("overflow", "the update has a number that is not finite, or too large")
         return numbers
 
-    def of_numbers(self, numbers: NDArray[np.int32]) -> DenseReport:
+    def of_numbers(self, plan: DensePlan, numbers: NDArray[np.int32] | int) -> DenseReport:
         """Return the report of so many units, int32 [d], without its client's number of samples."""
-        bodies = [[numbers.astype("<i4").tobytes()]]
-        return dense_wire.report_of(self._codec, 1, bodies, numbers.size)
-
-    def silent(self, plan: DensePlan) -> DenseReport:
-        """Return the report that adds nothing to a sum."""
-        return self.of_numbers(np.zeros(self._dimension, np.int32))
+        bodies = [[np.full(self._dimension, numbers, "<i4").tobytes()]]
+        return dense_wire.report_of(self._codec, 1, bodies, self._dimension)
 
     def aggregate_sum(
         self, state: Any, plan: DensePlan, total: NDArray[np.int64], count: int, *, members: int = 0
@@ -364,9 +371,6 @@ class FedAvg(BaseAlgorithm):
         update = self.compression.decoded(total / count)
         return advance_by(self, State.unpack(state), plan, update, count, members)
 
-    def max_norm(self, plan: DensePlan, reports: Mapping[int, DenseReport]) -> Packed | None:
-        return None if self.channel is None else dense_wire.pack_peak([report.norms for report in reports.values()])
-
     # -- values of reports, for observers and Byzantine faults
 
     def values(self, report: DenseReport) -> Vector:
@@ -374,12 +378,6 @@ class FedAvg(BaseAlgorithm):
 
     def with_values(self, report: DenseReport, values: Vector) -> DenseReport:
         return self._encode(list(values.astype(np.float32)), report.measured, report.samples, 0)
-
-    def count_scalars(self, body: Any) -> int:
-        has_norms = self.channel is not None
-        if not isinstance(body, list) or len(body) != 2 + has_norms + (len(self.measured) > 0):
-            return 0
-        return (self._codec.scalars(self._dimension) + has_norms) * (1 + len(self.sent)) + len(self.measured)
 
     # -- the wire
 
@@ -402,11 +400,8 @@ class FedAvg(BaseAlgorithm):
         counts = 1 + len(self.sent), len(self.measured)
         return dense_wire.unpack_report(body, self._codec, *counts, self._dimension, has_norms=self.channel is not None)
 
-    def pack_commits(self, commits: Sequence[DenseCommit]) -> Packed:
-        return dense_wire.pack_commits(self.pending(0, commits), with_model=False)
-
-    def pack_log(self, commits: Sequence[DenseCommit]) -> Packed:
-        return dense_wire.pack_commits(commits, with_model=True)
+    def pack_commits(self, commits: Sequence[DenseCommit], *, whole: bool = False) -> Packed:
+        return dense_wire.pack_commits(commits if whole else self.pending(0, commits), with_model=whole)
 
     def unpack_commits(self, body: Any) -> list[DenseCommit]:
         return dense_wire.unpack_commits(body, 1 + len(self.shared), self._dimension)

@@ -3,7 +3,6 @@
     plan      [local steps, epochs, η]
     report    [samples, [vector, …], norms, numbers]    vectors in the codec's form; norms, one a vector, for a channel
                                                         only; numbers, for methods that report some
-    peak      [norms]                          for each vector the largest norm of all reports, for a channel only
     commits   [[version, round, [x, companion, …], θ]]
 
 A commit contains a whole replica, so only the newest is sent. θ is the model itself; it is empty where x is the model,
@@ -170,16 +169,6 @@ def unpack_report(
     sent_norms = read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
     numbers = read(body[-1], measured) if measured else np.zeros(0, np.float32)
     return replace(report_of(codec, samples, bodies, dimension), norms=sent_norms, measured=numbers)
-
-
-def pack_peak(norms: Sequence[Vector]) -> Packed:
-    """Pack the largest norm of each of V vectors.
-
-    Args:
-        norms: the norms of each report, float32 [V]; at least one report.
-    """
-    largest = np.max(norms, axis=0)
-    return Packed([raw(largest)], scalars=largest.size)
 
 
 def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:

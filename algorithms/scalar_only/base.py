@@ -38,6 +38,7 @@ from seedbus.algorithms.contract import (
     Replica,
     ReportRefused,
     Sizes,
+    Work,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
@@ -148,7 +149,7 @@ class ScalarOnly(ScalarFields):
     def point(self, replica: Replica, newest: Any = None) -> Vector:
         return self.coordinates(replica.x)
 
-    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> ScalarPlan:
         steps, scalars = at(self.local_steps, round), at(self.perturbations, round) * self._per_direction
         return ScalarPlan(round, version, seed, steps, scalars, float(np.float32(at(self.learning_rate, round))))
 
@@ -165,15 +166,13 @@ class ScalarOnly(ScalarFields):
         """Return along how many directions a report of a round has scalars."""
         return at(self.perturbations, round) * at(self.local_steps, round)
 
-    def scalars(self, round: int) -> int:
-        return self.directions_of_report(round) * self._per_direction
-
-    def evaluations(self, round: int) -> int:
+    def work(self, round: int) -> Work:
         perturbations = at(self.perturbations, round)
         per_step = {"forward": perturbations + 1, "central": 2 * perturbations, "projection": PASSES}
         per_step["forward-mode"] = perturbations * SLOPE_PASSES
         per_step["curvature"] = per_step["central"] + 1
-        return at(self.local_steps, round) * per_step[at(self.estimator, round)]
+        evaluations = at(self.local_steps, round) * per_step[at(self.estimator, round)]
+        return Work(evaluations, self.directions_of_report(round) * self._per_direction)
 
     def local(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> tuple[Scalars, Any]:
         """Run K local steps from the replica; return the scalars, float32 [K, P], rounded for the wire, and memory.
@@ -259,12 +258,15 @@ class ScalarOnly(ScalarFields):
             except OverflowError as error:
                 raise ReportRefused("absurd", str(error)) from None
 
-    def read_together(self, bodies: Sequence[Any], plan: ScalarPlan) -> list[Scalars | None]:
-        """Return the reports among these that are short and sound."""
+    def read_reports(self, bodies: Sequence[Any], plan: ScalarPlan) -> list[Any]:
+        """Read those that are short and sound together, and each of the others alone."""
         is_own = type(self).unpack_report is ScalarFields.unpack_report and type(self).check is ScalarOnly.check
         if self.grid is not None or not is_own:
-            return [None] * len(bodies)
-        return wire.unpack_reports(bodies, plan, self._format, ABSURD)
+            return super().read_reports(bodies, plan)
+        together = wire.unpack_reports(bodies, plan, self._format, ABSURD)
+        return [
+            self._read(body, plan) if report is None else report for body, report in zip(bodies, together, strict=True)
+        ]
 
     def check_state(self, state: Any) -> None:
         if type(self).aggregate is not ScalarOnly.aggregate:
@@ -317,13 +319,9 @@ class ScalarOnly(ScalarFields):
         """Return a report, which is its numbers, int32 [K, P]."""
         return report
 
-    def of_numbers(self, numbers: Any) -> Any:
-        """Return the report with these numbers."""
-        return numbers
-
-    def silent(self, plan: ScalarPlan) -> Any:
-        """Return the report that adds nothing to a sum, int32 [K, P]."""
-        return np.zeros(plan.shape, np.int32)
+    def of_numbers(self, plan: ScalarPlan, numbers: Any) -> Any:
+        """Return the report with these numbers, int32 [K, P]."""
+        return np.full(plan.shape, numbers, np.int32)
 
     def aggregate_sum(
         self, state: Any, plan: ScalarPlan, total: Any, count: int, *, members: int = 0

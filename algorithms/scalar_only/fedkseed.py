@@ -217,36 +217,27 @@ class FedKSeed(ScalarOnly):
 
     # -- the wire
 
-    def count_scalars(self, body: Any) -> int:
-        is_report = isinstance(body, list) and len(body) == 2 and isinstance(body[1], bytes)
-        return len(body[1]) // self._format.width if is_report else 0
-
     def pack_report(self, plan: ScalarPlan, report: PoolReport) -> Packed:  # type: ignore[override]
         return Packed(pool.pack_report(report, self._format), scalars=report.scalars.size)
 
     def unpack_report(self, body: Any, plan: ScalarPlan) -> PoolReport:  # type: ignore[override]
         return pool.unpack_report(body, plan.shape, self._format)
 
-    def pack_commits(self, commits: Sequence[PoolCommit]) -> Packed:  # type: ignore[override]
-        """Pack commits, or their sum if that takes fewer bytes.
+    def pack_commits(self, commits: Sequence[PoolCommit], *, whole: bool = False) -> Packed:  # type: ignore[override]
+        """Pack commits, or if that takes fewer bytes and need not be whole, their sum.
 
-        A sum counts as so many seeds as commits have directions as many as the sum.
+        Each commit counts as one seed; a sum as so many as commits have directions as many as the sum.
         """
-        whole = self.pack_log(commits)
-        if len(commits) < 2:
-            return whole
+        scalars = sum(commit.numbers.size for commit in commits)
+        all_of_them = Packed(pool.pack_commits(commits), scalars=scalars, seeds=len(commits))
+        if whole or len(commits) < 2:
+            return all_of_them
         total = pool.summed(commits)
         body = pool.pack_sum(total, self.pool)
-        if len(msgpack.packb(whole.body)) <= len(msgpack.packb(body)):
-            return whole
-        work = -(-len(commits) * total.numbers.size // max(1, whole.scalars))
+        if len(msgpack.packb(all_of_them.body)) <= len(msgpack.packb(body)):
+            return all_of_them
+        work = -(-len(commits) * total.numbers.size // max(1, scalars))
         return Packed(body, scalars=total.numbers.size, seeds=max(1, work))
-
-    def pack_log(self, commits: Sequence[PoolCommit]) -> Packed:
-        """Pack every commit, which counts as one seed."""
-        return Packed(
-            pool.pack_commits(commits), scalars=sum(commit.numbers.size for commit in commits), seeds=len(commits)
-        )
 
     def unpack_commits(self, body: Any) -> list[PoolCommit]:  # type: ignore[override]
         return pool.unpack_commits(body, self.pool)

@@ -67,7 +67,8 @@ class FedKSeedPro(FedKSeed):
         if not (np.isfinite(sums).all() and (sums >= 0).all()):
             raise BadPayload("sums of |g|: a number that is negative or not finite")
 
-    def informed(self, plan: ScalarPlan, state: Any) -> ScalarPlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> ScalarPlan:
+        plan = super().plan(round, version, seed)
         if state is None:
             return plan
         sums, counts = self._history(state)

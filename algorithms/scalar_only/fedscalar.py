@@ -131,9 +131,6 @@ class FedScalar(FedScalarShared):
 
     # -- the wire
 
-    def count_scalars(self, body: Any) -> int:
-        return wire.count_scalars(body[1:], self._format) if isinstance(body, list) else 0
-
     def pack_report(self, plan: ScalarPlan, report: SeededReport) -> Packed:  # type: ignore[override]
         packed = super().pack_report(plan, report.scalars)
         return Packed([report.seed, *packed.body], scalars=packed.scalars, seeds=1)

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Declined, Replica
+from seedbus.algorithms.contract import Declined, Replica, Work
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import PASSES, Differentiable
 from seedbus.algorithms.scalar_only.base import ScalarOnly
@@ -76,14 +76,14 @@ class FedScalarShared(ScalarOnly):
     def _most(self) -> int:
         return max(values(self.perturbations))
 
-    def plan(self, round: int, version: int, seed: int) -> ScalarPlan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> ScalarPlan:
         return replace(super().plan(round, version, seed), steps=1)
 
     def directions_of_report(self, round: int) -> int:
         return at(self.perturbations, round)
 
-    def evaluations(self, round: int) -> int:
-        return at(self.local_steps, round) * PASSES
+    def work(self, round: int) -> Work:
+        return super().work(round)._replace(evaluations=at(self.local_steps, round) * PASSES)
 
     def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Any) -> Vector:
         return self._descended(self.point(replica), plan.round, objective)

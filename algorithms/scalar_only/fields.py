@@ -214,9 +214,6 @@ class ScalarFields(BaseAlgorithm):
 
     # -- messages
 
-    def count_scalars(self, body: Any) -> int:
-        return wire.count_scalars(body, self._format)
-
     def pack_plan(self, plan: ScalarPlan) -> Packed:
         return wire.pack_plan(plan)
 
@@ -230,7 +227,7 @@ class ScalarFields(BaseAlgorithm):
     def unpack_report(self, body: Any, plan: ScalarPlan) -> Scalars:
         return wire.unpack_report(body, plan, self._format)
 
-    def pack_commits(self, commits: Sequence[ScalarCommit]) -> Packed:
+    def pack_commits(self, commits: Sequence[ScalarCommit], *, whole: bool = False) -> Packed:
         return wire.pack_commits(commits, self._commit_format)
 
     def unpack_commits(self, body: Any) -> list[ScalarCommit]:

@@ -59,15 +59,11 @@ class HiSo(DeComFL):
             raise ValueError(f"clip: the lower bound {self.clip[0]} is above the upper bound {self.clip[1]}")
         return self
 
-    def caveats(self) -> list[str]:
-        if not self.directions.is_signs:
-            return []
-        return ["rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian do"]
-
     @property
     def facts(self) -> Facts:
         # directions are scaled by the H of their round, which the replica no longer has
-        return replace(super().facts, takes_late=False)
+        signs = "rademacher directions have u² = 1, so single perturbations tell HiSo's H nothing; gaussian do"
+        return replace(super().facts, takes_late=False, caveats=[signs] * self.directions.is_signs)
 
     def companions(self) -> dict[str, float]:
         lowest, highest = self.clip or (1.0, 1.0)

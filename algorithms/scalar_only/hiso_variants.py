@@ -7,11 +7,13 @@ hessian: mean             z(r,k,p) = u(r,k,p) / sqrt(mean of H_r)    the control
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import UpdateRule
 from seedbus.algorithms.scalar_only.block import total
@@ -42,13 +44,12 @@ class HiSoVariants(HiSoCurvature):
             )
         return self
 
-    def caveats(self) -> list[str]:
-        found = super().caveats()
-        if self.normalise and self.nu and self.clip is None:
-            found.append(
-                "H learns from normalised Δ, which are about 1/d as large, so it falls towards ε; clip bounds it"
-            )
-        return found
+    @property
+    def facts(self) -> Facts:
+        found = super().facts
+        falls = "H learns from normalised Δ, which are about 1/d as large, so it falls towards ε; clip bounds it"
+        is_falling = bool(self.normalise and self.nu and self.clip is None)
+        return replace(found, caveats=[*found.caveats, *[falls] * is_falling])
 
     @property
     def is_normalised(self) -> bool:

@@ -116,12 +116,6 @@ def pack_report(scalars: Scalars, form: Format = FLOAT32) -> Packed:
     return Packed([_pack_scalars(scalars, form)], scalars=scalars.size)
 
 
-def count_scalars(body: Any, form: Format = FLOAT32) -> int:
-    """Return how many scalars a report's body holds, for signs including those that fill up its last byte."""
-    size = len(body[0]) if isinstance(body, list) and body and isinstance(body[0], bytes) else 0
-    return 8 * size if form is SIGN else size // form.dtype.itemsize
-
-
 def unpack_report(body: Any, plan: ScalarPlan, form: Format = FLOAT32) -> Scalars:
     """Unpack a report. NaN and Inf pass here: `check` refuses them, with a reason that is counted."""
     (scalars,) = fields(body, 1, "a report")

@@ -4,7 +4,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from seedbus.plugin import BadPayload, LateReports, Packed, Replica, ReportRefused, ScalarOnly
+from seedbus.plugin import BadPayload, LateReports, Packed, Replica, ReportRefused, ScalarOnly, Work
 
 
 class Anchored(ScalarOnly):
@@ -20,8 +20,8 @@ class Anchored(ScalarOnly):
         kept = np.float32(0.9) * anchor + np.float32(0.1) * replica.x
         return np.concatenate([here, there], axis=1), kept.tobytes()
 
-    def evaluations(self, round: int) -> int:
-        return 2 * super().evaluations(round)
+    def work(self, round: int) -> Work:
+        return Work(*(2 * each for each in super().work(round)))  # passes, and scalars
 
     def check(self, plan: Any, report: Any) -> None:
         if report.shape != (plan.steps, 2 * plan.perturbations):
@@ -32,9 +32,6 @@ class Anchored(ScalarOnly):
     def aggregate(self, state: Any, plan: Any, reports: Mapping[int, Any], *, late: Any = (), **others: Any) -> Any:
         late = [LateReports(each.plan, self.combined(each.reports), each.weight) for each in late]
         return super().aggregate(state, plan, self.combined(reports), late=late, **others)
-
-    def scalars(self, round: int) -> int:
-        return 2 * super().scalars(round)
 
     def example(self, plan: Any) -> Any:
         return np.zeros((plan.steps, 2 * plan.perturbations), np.float32)
@@ -51,6 +48,3 @@ class Anchored(ScalarOnly):
         if not (isinstance(body, list) and len(body) == 1 and isinstance(body[0], bytes) and len(body[0]) == size):
             raise BadPayload(f"a report is not {size} bytes")
         return np.frombuffer(body[0], "<f4").reshape(plan.steps, -1)
-
-    def count_scalars(self, body: Any) -> int:
-        return len(body[0]) // 4 if isinstance(body, list) and body and isinstance(body[0], bytes) else 0

@@ -4,7 +4,18 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from seedbus.plugin import BadPayload, BaseAlgorithm, Declined, Mean, Packed, Replica, ReportRefused, Sizes, Vector
+from seedbus.plugin import (
+    BadPayload,
+    BaseAlgorithm,
+    Declined,
+    Mean,
+    Packed,
+    Replica,
+    ReportRefused,
+    Sizes,
+    Vector,
+    Work,
+)
 
 
 class Plan(NamedTuple):
@@ -25,13 +36,13 @@ class SignSGD(BaseAlgorithm):
     learning_rate: float = Field(default=0.003, gt=0, lt=1, description="η, the step of every coordinate")
     aggregation: ClassVar[Mean] = Mean()  # all votes are equal
 
-    def plan(self, round: int, version: int, seed: int) -> Plan:
+    def plan(self, round: int, version: int, seed: int, state: Any = None) -> Plan:
         return Plan(round, version)
 
     # -- the client
 
-    def evaluations(self, round: int) -> int:
-        return 3  # a gradient counts as three
+    def work(self, round: int) -> Work:
+        return Work(evaluations=3)  # a gradient counts as three
 
     def local(self, replica: Replica, memory: Any, plan: Plan, objective: Any) -> tuple[Vector, None]:
         objective.point[:] = replica.x
@@ -90,7 +101,7 @@ class SignSGD(BaseAlgorithm):
             raise BadPayload("a report is not one vector")
         return unpacked(body[0], self._dimension)
 
-    def pack_commits(self, commits: Sequence[Commit]) -> Packed:
+    def pack_commits(self, commits: Sequence[Commit], *, whole: bool = False) -> Packed:
         return Packed([list(commit) for commit in commits])
 
     def unpack_commits(self, body: Any) -> list[Commit]:

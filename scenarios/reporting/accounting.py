@@ -141,5 +141,5 @@ def conventions(scenario: Scenario, rounds: int, dimension: int) -> dict[str, fl
     if isinstance(algorithm, ScalarOnly):
         directions = sum(map(algorithm.directions_of_report, range(rounds)))
     else:
-        directions = sum(map(algorithm.scalars, range(rounds)))
+        directions = sum(algorithm.work(round).scalars for round in range(rounds))
     return {"decomfl_12PK": 12.0 * directions, "hiso_8PK": 8.0 * directions} | dense

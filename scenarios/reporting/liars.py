@@ -34,7 +34,7 @@ def liars(scenario: Scenario, history: RoundTable) -> dict[str, float]:
     count = history.has_commit.size
     reports = np.bincount(rounds, minlength=count)[history.has_commit]
     false = np.bincount(rounds, np.array(is_false, np.float64), count)[history.has_commit].astype(np.int64)
-    withstands = {number: scenario.algorithm.aggregation.withstands(number) for number in set(reports.tolist())}
+    withstands = {number: scenario.algorithm.facts.rule.withstands(number) for number in set(reports.tolist())}
     beyond = [found > withstands[number] for found, number in zip(false.tolist(), reports.tolist(), strict=True)]
     return {
         "commits": int((false > 0).sum()),

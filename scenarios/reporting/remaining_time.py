@@ -64,7 +64,7 @@ class Outlook:
         return f"this run will take {most} {duration(total_s)}, judged by its first {round - first} rounds"
 
     def _work(self, start: int, end: int) -> int:
-        return sum(self._scenario.algorithm.evaluations(round) for round in range(start, end))
+        return sum(self._scenario.algorithm.work(round).evaluations for round in range(start, end))
 
 
 def duration(seconds: float) -> str:

@@ -108,11 +108,11 @@ class Tracking(NullObserver):
         observer: Observer,
     ) -> None:
         algorithm = scenario.algorithm
-        self._evaluations = algorithm.evaluations if algorithm.facts.knows_evaluations else None
+        self._work = algorithm.work if algorithm.facts.knows_evaluations else None
         averages = [name + AVERAGE_SUFFIX for name in scenario.metrics]
         # a task's metric gives way to the run's own value of the same name
         self._measured = [name for name in [*scenario.metrics, *averages] if name not in (*OWN, PASSES)]
-        names = [*self._measured, *OWN, *([PASSES] if self._evaluations is not None else [])]
+        names = [*self._measured, *OWN, *([PASSES] if self._work is not None else [])]
         folder = folder.resolve()
         run = TrackedRun(run_id, folder.name, folder, dict(_flat(scenario.resolved())), names)
         self._tellers = [_Teller(tracker, run) for tracker in trackers]
@@ -163,7 +163,7 @@ class Tracking(NullObserver):
             self._is_first = False
             values = {name: line.get(name) for name in self._measured}
             values |= {name: line.get(where) for name, where in OWN.items()}
-            if self._evaluations is not None and step < len(self._passes):
+            if self._work is not None and step < len(self._passes):
                 values[PASSES] = self._passes[step]
             numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
             for teller in self._tellers:
@@ -174,9 +174,9 @@ class Tracking(NullObserver):
 
     def _count(self, round: int, reported: Sequence[int], record: RoundRecord) -> None:
         """Count the forward passes behind the reports that a round counted; a resumed run publishes its last again."""
-        if self._evaluations is not None and round + 1 == len(self._passes):
+        if self._work is not None and round + 1 == len(self._passes):
             reports = len(reported) + sum(len(clients) for *_, clients in record.late)
-            self._passes.append(self._passes[-1] + reports * self._evaluations(round))
+            self._passes.append(self._passes[-1] + reports * self._work(round).evaluations)
 
     def _note(self) -> None:
         for teller in self._tellers:

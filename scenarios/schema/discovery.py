@@ -10,7 +10,7 @@ from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.dense.base import dense_algorithms
 from seedbus.discovery import Variants
 
-_CONTRACT = {name for each in Algorithm.__mro__ for name in vars(each) if not name.startswith("_")}
+_CONTRACT = {name for each in Algorithm.__mro__ for name in vars(each) if not name.startswith("_")} | {"aggregation"}
 
 
 def lacking(kind: type[Any]) -> frozenset[str]:
@@ -18,12 +18,8 @@ def lacking(kind: type[Any]) -> frozenset[str]:
     return frozenset(_CONTRACT - {*dir(kind), *kind.model_fields})
 
 
-def _is_algorithm(kind: type[Any]) -> bool:
-    return issubclass(kind, BaseAlgorithm) or not lacking(kind)
-
-
 ALGORITHMS = Variants(
-    *("algorithm", "name", "seedbus.algorithms.scalar_only", _is_algorithm),
+    *("algorithm", "name", "seedbus.algorithms.scalar_only", BaseAlgorithm),
     derived=dense_algorithms,
     states=of_algorithm,
 )

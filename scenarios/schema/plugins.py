@@ -326,6 +326,14 @@ _ELSEWHERE = {each.name: f"in `facts`: replace(super().facts, {each.name}=…)" 
     "evaluation_point": "`point`, which takes the newest commit",
     "evaluation_fill": "in `facts`: replace(super().facts, is_widened=True)",
     "shaped": "`sized`, which takes the shapes",
+    "pack_log": "`pack_commits`, which takes `whole`",
+    **dict.fromkeys(("evaluations", "scalars", "count_scalars"), "`work`, which returns Work"),
+    "fewest_reports": "in `facts`, as that of its `rule`",
+    "reachable": "in `facts`: replace(super().facts, channel=…)",
+    "max_norm": "in `facts`: replace(super().facts, channel=…)",
+    "silent": "`of_numbers`, which takes the plan",
+    "read_together": "`read_reports`",
+    "informed": "`plan`, which takes the server's state",
 }
 """What an algorithm had as a member of its own, and where it says that now."""
 

@@ -239,10 +239,10 @@ class Scenario(Settings):
                 f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
             )
         quorum = self.participation.quorum
-        needed = facts.fewest_reports
+        needed = facts.rule.fewest_reports
         if quorum < needed:
             raise ValueError(
-                f"participation.quorum is {quorum}; algorithm.aggregation: {self.algorithm.aggregation.rule} needs "
+                f"participation.quorum is {quorum}; algorithm.aggregation: {facts.rule.rule} needs "
                 f"{needed} reports for that f, "
                 f"so a quorum of at least {needed} (and a cohort as large)"
             )

@@ -31,7 +31,7 @@ def all_caveats(scenario: Any) -> list[str]:
     Raises:
         DataError: a model of one's own cannot be built.
     """
-    return [*scenario.task.caveats(), *_of_owners(scenario), *scenario.algorithm.caveats(), *caveats(scenario)]
+    return [*scenario.task.caveats(), *_of_owners(scenario), *scenario.algorithm.facts.caveats, *caveats(scenario)]
 
 
 def _of_owners(scenario: Any) -> Sequence[str]:

@@ -32,6 +32,7 @@ from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.parameters.gradients import outputs
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
+from seedbus.studies.analysis.client_models import Trains
 from seedbus.studies.analysis.estimate import number
 from seedbus.studies.analysis.lanczos import Vector64
 from seedbus.studies.analysis.subject import Model, NotHere, Subject
@@ -90,16 +91,18 @@ def _trained(model: Model) -> list[NDArray[Any]]:
     """Return the models of clients after their local steps from a model, float32 [d] each.
 
     They are the cohort of the round that began there, or of the last round, without those whose steps lead to numbers
-    that are not finite.
+    that are not finite. Raises `NotHere`.
     """
-    run, replica = model.run, model.replayed.replica
+    run, replica, algorithm = model.run, model.replayed.replica, model.run.algorithm
+    if not isinstance(algorithm, Trains):
+        raise NotHere(f"{algorithm.facts.label} does not tell what local steps lead to: it has no `trained`")
     cohort = run.stored[min(model.round, len(run.stored) - 1)].cohort[: run.effort.clients]
     placed = replica.placed(placed_beside(run.problem))
     found, work = [], run.meter.begin(f"round {model.round:,}: local steps", len(cohort))
     for client in cohort:
         with suppress(Declined):
             objective = run.problem.objective(client, model.round)
-            after = run.algorithm.trained(placed, None, model.plan(client), objective)
+            after = algorithm.trained(placed, None, model.plan(client), objective)
             if np.isfinite(own := np.asarray(after)).all():
                 found.append(own.copy())
         work.advance()

@@ -34,6 +34,7 @@ from seedbus.scenarios.running.prepare import followed
 from seedbus.scenarios.running.replay import Replayed, replays
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import nearest, quoted
+from seedbus.studies.analysis.client_models import Personalises
 from seedbus.studies.analysis.curvature import Curvature, Effort, measured
 from seedbus.studies.analysis.lanczos import Vector64
 from seedbus.studies.analysis.quantities import served_metric
@@ -107,9 +108,12 @@ class Model:
 
     def _personal(self, client: int, memory: Any) -> Vector | None:
         """Return the own model of a client that remembers this. Raises `NotHere`."""
-        objective: Any = self.run.problem.objective(client, self.round)
+        algorithm: Any = self.run.algorithm
+        if not isinstance(algorithm, Personalises):
+            return None
         try:
-            return self.run.algorithm.personal(self._placed, memory, self.plan(client), objective)
+            objective = self.run.problem.objective(client, self.round)
+            return algorithm.personal(self._placed, memory, self.plan(client), objective)
         except Declined as why:
             raise NotHere(f"client {client} has no model of its own: {why}") from None
 

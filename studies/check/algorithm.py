@@ -12,8 +12,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
+from seedbus.studies.analysis.client_models import Personalises
 from seedbus.studies.check.promises import bits, over_the_wire, require, require_same, spoiled
-from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, x0
+from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, worked, x0
 from seedbus.studies.check.runs import (
     ONE_WORKER,
     TWO_WORKERS,
@@ -32,7 +33,7 @@ def results(run: Rehearsal) -> Any:
     """Return what another process has to find, too."""
     plan, reports = run.plans[-1], run.reports[-1]
     sent = [run.algorithm.pack_report(plan, report).body for report in reports.values()]
-    return run.replica.digest(), sent, run.algorithm.pack_log(run.commits).body, run.states[-1]
+    return run.replica.digest(), sent, run.algorithm.pack_commits(run.commits, whole=True).body, run.states[-1]
 
 
 # its fields
@@ -89,9 +90,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
     replica = run.replica.copy()
     before = replica.digest()
     plan = run.algorithm.plan(len(run.commits), replica.version, 2**64 - 1)
-    first, memory = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
+    first, memory = worked(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
     require(replica.digest() == before, f"the digest of the replica was {before}, and is {replica.digest()}")
-    again, same = run.algorithm.local(replica, None, plan, run.objective(4, len(run.commits)))
+    again, same = worked(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
     require_same(again, first, "the second report", "and the first was")
     require_same(same, memory, "what the client then remembers", "and it was")
     try:
@@ -100,6 +101,8 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
         raise AssertionError(f"msgpack cannot hold what the client remembers: {error}") from None
     require_same(kept, memory, "what the client remembers, once it is stored,", "and it was")
     run.algorithm.check(plan, first)
+    if not isinstance(run.algorithm, Personalises):
+        return
     newcomers, one, other = (
         run.algorithm.personal(replica, each, plan, run.objective(4, len(run.commits)))
         for each in (None, memory, memory)
@@ -113,13 +116,13 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
 
 
 def local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:
-    """A client that took part before makes as many passes as `evaluations` says, where a gradient counts as three."""
+    """A client that took part before makes as many passes as `work` says, where a gradient counts as three."""
     for plan in run.plans:
-        _, memory = run.algorithm.local(run.replica, None, plan, run.objective(0, plan.round))
+        _, memory = worked(run.algorithm, run.replica, None, plan, run.objective(0, plan.round))
         own = run.objective(0, plan.round)
-        run.algorithm.local(run.replica, memory, plan, own)
+        worked(run.algorithm, run.replica, memory, plan, own)
         passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
-        declared = run.algorithm.evaluations(plan.round) * passes
+        declared = run.algorithm.work(plan.round).evaluations * passes
         require(own.evaluations == declared, f"in round {plan.round} it was {own.evaluations}, and declared {declared}")
 
 
@@ -215,7 +218,7 @@ def the_order_of_arrival_does_not_change_a_commit(run: Rehearsal) -> None:
         backwards = dict(reversed(reports.items()))
         found = run.algorithm.aggregate(state, plan, backwards)[0]
         require_same(found, commit, f"the commit of clients {list(backwards)}", f"that of {list(reports)}")
-    if not run.algorithm.facts.takes_late or run.algorithm.aggregation.rule != "mean":
+    if not run.algorithm.facts.takes_late or run.algorithm.facts.rule.rule != "mean":
         return  # a scenario cannot ask for late reports then
     late = run.reports[0]
     one, other = (
@@ -333,10 +336,12 @@ def plans_reports_and_commits_survive_a_round_trip(run: Rehearsal) -> None:
         require(algorithm.pack_plan(received) == packed, f"the plan {brief_of(plan)} came back as {brief_of(received)}")
         require((received.round, received.version) == (plan.round, plan.version), f"the plan is {brief_of(received)}")
         for report in reports.values():
-            back = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, report).body), received)
+            sent, declared = algorithm.pack_report(plan, report), algorithm.work(plan.round).scalars
+            require(sent.scalars == declared, f"a report has {sent.scalars} scalars, and declared are {declared}")
+            back = algorithm.unpack_report(over_the_wire(sent.body), received)
             require_same(back, report, "a report after the wire", "and before")
     for first in range(len(run.commits) + 1):
-        packed = algorithm.pack_log(run.commits[first:])
+        packed = algorithm.pack_commits(run.commits[first:], whole=True)
         back = algorithm.unpack_commits(over_the_wire(packed.body))
         require_same(back, run.commits[first:], "the log after the wire", "and before")
 
@@ -368,9 +373,6 @@ def hostile_bodies_raise_bad_payload_only(run: Rehearsal) -> None:
             except Exception as error:
                 where = f"{type(error).__name__}: {error}"
                 raise AssertionError(f"{what} {body!r:.80} raised {where}; expected BadPayload") from error
-    for body in spoiled(over_the_wire(algorithm.pack_report(plan, report).body)):
-        count = algorithm.count_scalars(body)
-        require(isinstance(count, int) and count >= 0, f"count_scalars of {body!r:.80} is {count!r}")
 
 
 # whole runs
@@ -399,10 +401,10 @@ def a_run_that_is_interrupted_and_resumed_ends_alike(run: Rehearsal) -> None:
 def _scenario(algorithm: Any, *, with_losses: bool = False) -> Any:
     facts = algorithm.facts
     clients = min(8, facts.most_clients or 8)
-    cohort = min(clients, max(3, facts.fewest_reports))
+    cohort = min(clients, max(3, facts.rule.fewest_reports))
     fields: dict[str, Any] = {
         "algorithm": algorithm.model_dump(mode="json"),
-        "participation": {"clients": clients, "cohort": cohort, "quorum": facts.fewest_reports, "deadline_s": 3.0},
+        "participation": {"clients": clients, "cohort": cohort, "quorum": facts.rule.fewest_reports, "deadline_s": 3.0},
     }
     if facts.needs_outputs:
         fields["task"] = {"name": "digits", "model": "softmax"}

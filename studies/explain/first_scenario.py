@@ -90,7 +90,7 @@ def completed(choices: Choices) -> Choices:
     chosen = replace(choices, partition=partition)
     algorithm = _validated(chosen, {"clients": 1}).algorithm
     clients = min(50, algorithm.facts.most_clients or 50) if choices.clients is None else choices.clients
-    cohort = max(1, clients // 10, algorithm.facts.fewest_reports) if choices.cohort is None else choices.cohort
+    cohort = max(1, clients // 10, algorithm.facts.rule.fewest_reports) if choices.cohort is None else choices.cohort
     return replace(chosen, clients=clients, cohort=cohort)
 
 
@@ -104,7 +104,7 @@ def first_scenario(choices: Choices) -> str:
     participation: dict[str, Any] = {"clients": chosen.clients, "cohort": chosen.cohort}
     document = _document(chosen, participation)
     if chosen.dropout or chosen.stragglers:
-        evaluations = _validated(chosen, participation).algorithm.evaluations(0)
+        evaluations = _validated(chosen, participation).algorithm.work(0).evaluations
         participation["deadline_s"] = max(1, round(PATIENCE * EVALUATION_S * evaluations))
         document["compute"] = {"evaluation": {"distribution": "lognormal", "median": EVALUATION_S, "sigma": 0.3}}
         document["faults"] = _faults(chosen)

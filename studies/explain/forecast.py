@@ -17,7 +17,6 @@ steps, each by its first round.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from seedbus.agents.client.client_state import KEPT_DURABLE
 from seedbus.agents.feature import Foreseen
+from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
@@ -187,9 +187,10 @@ class Steps:
         first = np.concatenate([np.arange(single), np.arange(single, rounds, -(-rounds // MOST_STEPS))])
         return Steps(first, np.diff(first, append=rounds).astype(np.float64))
 
-    def of_each(self, value: Callable[[int], int]) -> Numbers:
-        """Return a value that changes with rounds, such as the number of scalars, at the beginning of each step."""
-        return np.array([value(round) for round in self.first.tolist()], np.float64)
+    def work(self, algorithm: AnyAlgorithm) -> tuple[Numbers, Numbers]:
+        """Return how often f is evaluated, and how many scalars a report has, at the beginning of each step."""
+        evaluations, scalars = np.array([algorithm.work(round) for round in self.first.tolist()], np.float64).T
+        return evaluations, scalars
 
 
 def forecast(scenario: Scenario, seconds: float) -> Forecast:
@@ -300,12 +301,12 @@ def _time(scenario: Scenario, rounds: int, rehearsal: Rehearsed, trial: Rehearse
     steps = Steps.of(rounds, max(rehearsal.rounds, tried.size))
     messages = _continued(rehearsal.course.seconds, steps.lengths)
     asked = _continued(rehearsal.course.asked, steps.lengths)
-    evaluations = steps.of_each(scenario.algorithm.evaluations) * asked
+    passes, scalars = steps.work(scenario.algorithm)
+    evaluations = passes * asked
     folds = np.zeros(asked.size)
     if scenario.verify and isinstance(scenario.algorithm, ScalarOnly):
         lags = _continued(rehearsal.course.lags, steps.lengths)
-        scalars = steps.of_each(scenario.algorithm.scalars)
-        folds = lags * _folds_a_commit(rehearsal) * fold_seconds(scenario) * scalars / scenario.algorithm.scalars(0)
+        folds = lags * _folds_a_commit(rehearsal) * fold_seconds(scenario) * scalars / scalars[0]
     counted = slice(1 if tried.size > 1 else 0, tried.size)  # the first round is slower than all others
     rest = float((tried[counted] - messages[counted] - folds[counted]).sum())
     each_s = max(0.0, rest) / max(1.0, float(evaluations[counted].sum()))
@@ -379,7 +380,7 @@ def _continued(values: object, weights: Numbers) -> Numbers:
 
 def _commit_sizes(scenario: Scenario, steps: Steps) -> Numbers:
     """Return what the bytes of each step grow with: its rounds' scalars and seeds, each of which is as long as two."""
-    each = 1 if scenario.algorithm.facts.is_dense else steps.of_each(scenario.algorithm.scalars) + 2
+    each = 1 if scenario.algorithm.facts.is_dense else steps.work(scenario.algorithm)[1] + 2
     return steps.lengths * each
 
 

@@ -178,14 +178,14 @@ def _algorithm(scenario: Scenario) -> list[str]:
         held = f"{_scalars(scenario)} and {facts.beside_scalars}" if facts.beside_scalars else _scalars(scenario)
         said.append(f"a report holds {held}, and a plan {seed}the missed commits")
     who = "client" if scenario.has_server else "node"
-    times = _over_rounds(scenario, algorithm.evaluations)
+    times = _over_rounds(scenario, lambda round: algorithm.work(round).evaluations)
     said.append(f"a {who} evaluates the loss {times} times a round{exact} (a gradient counts 3)")
-    return [*said, *_settings(algorithm), *algorithm.caveats()]
+    return [*said, *_settings(algorithm), *facts.caveats]
 
 
 def _scalars(scenario: Scenario) -> str:
     algorithm: Any = scenario.algorithm
-    count = _over_rounds(scenario, algorithm.scalars)
+    count = _over_rounds(scenario, lambda round: algorithm.work(round).scalars)
     return f"{count} {'scalar' if count == '1' else 'scalars'} ({algorithm.facts.scalars_formula})"
 
 

@@ -159,8 +159,9 @@ def _from_flops(scenario: Scenario, cost: PassCost, rates: Mapping[str, Any], pa
     """
     algorithm, who, task = scenario.algorithm, scenario.participation, scenario.task
     some = np.unique(np.linspace(0, scenario.stop.most_rounds - 1, 100).astype(np.int64)).tolist()
-    passes = who.asked * sum(map(algorithm.evaluations, some)) / len(some)
-    drawn = sum(map(algorithm.scalars, some)) / len(some) * scenario.dimension / rates["coordinates"]
+    evaluations, scalars = np.mean([algorithm.work(round) for round in some], axis=0).tolist()
+    passes = who.asked * evaluations
+    drawn = scalars * scenario.dimension / rates["coordinates"]
     drawn_s = DRAWN * drawn if isinstance(algorithm, ScalarOnly) else 0.0
     a_sample = cost.evaluated_flops / rates["flops"] + cost.generated_flops / rates["alone"]
     names = [part.partition(":")[0] for part in parts]

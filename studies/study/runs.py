@@ -184,7 +184,7 @@ class Run:
             arrived = ArrivedReports(self.results.columns, self.results.history)
             made = begun = arrived.keys // self.scenario.participation.clients
         rounds, index = np.unique(begun, return_inverse=True)
-        costs = np.array([algorithm.evaluations(round) for round in rounds.tolist()], np.float64)[index]
+        costs = np.array([algorithm.work(round).evaluations for round in rounds.tolist()], np.float64)[index]
         so_far = np.concatenate([[0.0], np.cumsum(costs)])
         before = so_far[np.searchsorted(made, self.rounds)]
         return [*before.tolist(), float(so_far[-1])]

@@ -1,5 +1,4 @@
-"""Reports that are read together are those that would be accepted alone, to the bit; all others are left to be read
-alone."""
+"""Reports that are read together are what each is alone, to the bit, or refused for the same reason."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from seedbus.algorithms.contract import BadPayload, ReportRefused
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.scenarios.schema.discovery import ALGORITHMS
+from seedbus.studies.check.promises import bits
 
 KINDS: dict[str, Any] = dict(ALGORITHMS.all())
 CASES = [(name, case) for name in CONFIGURATIONS if not KINDS[name]().facts.is_dense for case in CONFIGURATIONS[name]]
@@ -21,26 +21,24 @@ SCALARS = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1e5, 1e6, 1e7, 1e
 
 
 def alone(algorithm: Any, body: Any, plan: Any) -> Any:
-    """Return the report, or None if it is refused."""
+    """Return the report, or why it is refused."""
     try:
         report = algorithm.unpack_report(body, plan)
         algorithm.check(plan, report)
-    except (BadPayload, ReportRefused):
-        return None
+    except (BadPayload, ReportRefused) as error:
+        return error
     return report
 
 
 def assert_same(algorithm: Any, bodies: list[Any], plan: Any) -> int:
     """Compare reports that are read together with those that are read alone; return how many were."""
-    together = algorithm.read_together(bodies, plan)
+    together = algorithm.read_reports(bodies, plan)
     assert len(together) == len(bodies)
     for body, report in zip(bodies, together, strict=True):
-        if report is not None:
-            expected = alone(algorithm, body, plan)
-            assert expected is not None and report.dtype == expected.dtype and report.shape == expected.shape
-            assert report.tobytes() == expected.tobytes()
-            assert algorithm.count_scalars(body) == report.size
-    return sum(report is not None for report in together)
+        expected = alone(algorithm, body, plan)
+        form = str if isinstance(expected, Exception) else bits
+        assert type(report) is type(expected) and form(report) == form(expected)
+    return sum(not isinstance(report, Exception) for report in together)
 
 
 @pytest.mark.parametrize(("name", "case"), CASES, ids=str)
@@ -72,7 +70,8 @@ def test_an_algorithm_with_a_check_of_its_own_reads_each_report_alone() -> None:
             raise ReportRefused("shape", "nothing is good enough")
 
     algorithm = Strict(perturbations=1)
-    assert algorithm.read_together([[bytes(4)]], algorithm.plan(0, 0, 7)) == [None]
+    (refused,) = algorithm.read_reports([[bytes(4)]], algorithm.plan(0, 0, 7))
+    assert isinstance(refused, ReportRefused) and str(refused) == "nothing is good enough"
 
 
 def test_reports_of_an_algorithm_that_reads_or_checks_them_its_own_way_are_read_alone() -> None:
@@ -87,5 +86,5 @@ def test_reports_of_an_algorithm_that_reads_or_checks_them_its_own_way_are_read_
     plan = DeComFL().plan(0, 0, 7)
     bodies = [DeComFL().pack_report(plan, np.ones(plan.shape, np.float32)).body] * 2
     for algorithm in (Reading(), Checking(), make("decomfl", arithmetic="integer")):
-        assert algorithm.read_together(bodies, plan) == [None, None]
+        assert assert_same(algorithm, bodies, plan) == 2
     assert assert_same(DeComFL(), bodies, plan) == 2

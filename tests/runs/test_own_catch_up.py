@@ -55,7 +55,10 @@ def ways(results: Results, rounds: int) -> dict[str, int]:
     assert len(missed) > rounds, "those of its absence, and what the server did not know that it had"
     if what.algorithm.name == "decomfl":
         return {"commits": len(msgpack.packb(algorithm.pack_commits(missed).body))}
-    bodies = {"commits": algorithm.pack_log(missed).body, "sum": pool.pack_sum(pool.summed(missed), algorithm.pool)}
+    bodies = {
+        "commits": algorithm.pack_commits(missed, whole=True).body,
+        "sum": pool.pack_sum(pool.summed(missed), algorithm.pool),
+    }
     return {name: len(msgpack.packb(body)) for name, body in bodies.items()}
 
 

@@ -317,7 +317,7 @@ def test_a_method_may_give_its_defaults_in_any_form_that_a_scenario_may(codec: A
     alone: Any = scenario(algorithm={"name": "sparse"}).algorithm
     assert alone.compression == TopK()
     both = scenario(algorithm={"name": "fedavg", "compression": {"kind": "top-k"}, "also": [{"name": "sparse"}]})
-    assert not both.algorithm.caveats(), "it has what the method takes for granted"
+    assert not both.algorithm.facts.caveats, "it has what the method takes for granted"
 
 
 @pytest.mark.parametrize("what", ["companions", "sends"])

@@ -54,7 +54,7 @@ def test_what_is_counted_as_replayed_is_what_replicas_fold(
         answer = original(host, envelope)
         versions[client] = host.replicas.version(client)
         fresh = algorithm.pending(before, missed) if versions[client] > before else []
-        folded[client].append((plan.round, versions[client] - before, algorithm.pack_log(fresh).seeds))
+        folded[client].append((plan.round, versions[client] - before, algorithm.pack_commits(fresh, whole=True).seeds))
         return answer
 
     def take_actual(positions: Positions, original: Any = Positions.take_actual) -> Any:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from seedbus.algorithms.contract import Vector
+import numpy as np
+
+from seedbus.algorithms.contract import Packed, Vector
+from seedbus.algorithms.dense.vectors import raw
 from seedbus.discovery import Variants
 from seedbus.settings import Settings
 
@@ -32,6 +36,11 @@ class Channel(Settings, ABC):
             norms: the norm of each client's vector.
             dimension: number of coordinates, d.
         """
+
+    def peak(self, reports: Iterable[Any]) -> Packed:
+        """Return the largest norm of each of the vectors of some reports, packed for those who sent them."""
+        largest = np.max([report.norms for report in reports], axis=0)
+        return Packed([raw(largest)], scalars=largest.size)
 
 
 CHANNELS = Variants("channel", "kind", "seedbus.algorithms.dense.channels", Channel, is_short=True)

@@ -270,7 +270,7 @@ def test_an_impossible_number_is_refused_and_a_forged_length_is_a_bad_payload(nu
     algorithm = make("fedexp").sized(D)
     plan, report = algorithm.plan(0, 0, 0), report_of(0, 0)
     body = algorithm.pack_report(plan, replace(report, measured=np.ones(1, np.float32))).body
-    assert algorithm.count_scalars(body) == D + 1
+    assert algorithm.work(0).scalars == D + 1
     with pytest.raises(ReportRefused, match=why):
         algorithm.check(plan, replace(report, measured=np.array([number], np.float32)))
     for forged in (body[:-1], [*body[:-1], b""], [*body[:-1], bytes(8)], [*body, bytes(4)]):

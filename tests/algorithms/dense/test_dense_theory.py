@@ -371,13 +371,14 @@ def test_drift_correction_converges_to_the_minimum_of_the_mean_loss_and_fedavg_d
 
 def test_error_feedback_with_a_codec_without_bias_is_a_caveat() -> None:
     feeds = [make("fedavg", compression=kind, error_feedback=True) for kind in ("top-k", "qsgd", "fedcom")]
-    assert [len(each.caveats()) for each in feeds] == [0, 1, 1] and "compression has no bias" in feeds[1].caveats()[0]
-    assert make("fedavg", compression="qsgd").caveats() == []
+    caveats = [each.facts.caveats for each in feeds]
+    assert list(map(len, caveats)) == [0, 1, 1] and "compression has no bias" in caveats[1][0]
+    assert make("fedavg", compression="qsgd").facts.caveats == []
 
 
 def test_a_robust_rule_that_does_not_cover_all_vectors_is_a_caveat() -> None:
-    assert make("scaffold").caveats() == make("fedavg", aggregation="median").caveats() == []
-    (sentence,) = make("scaffold", aggregation="median").caveats()
+    assert make("scaffold").facts.caveats == make("fedavg", aggregation="median").facts.caveats == []
+    (sentence,) = make("scaffold", aggregation="median").facts.caveats
     assert "median applies to updates only; scaffold.c" in sentence
 
 
@@ -449,6 +450,6 @@ def test_changed_defaults_belong_to_the_algorithm_and_not_to_added_methods() -> 
         make("fedadam", server_learning_rate=0.0)
     added = make("fedprox", also=[{"name": "fedadam"}])
     assert added.server_learning_rate == 1.0
-    (sentence,) = added.caveats()
+    (sentence,) = added.facts.caveats
     assert "server_learning_rate is 1.0; where fedadam is the algorithm it is 0.01" in sentence
-    assert not make("fedprox", server_learning_rate=0.01, also=[{"name": "fedadam"}]).caveats()
+    assert not make("fedprox", server_learning_rate=0.01, also=[{"name": "fedadam"}]).facts.caveats

@@ -94,9 +94,9 @@ def test_a_step_evaluates_losses_and_no_gradient(fields: dict[str, Any], each: i
     algorithm = make("fedzo", local_steps=3, **fields).sized(7)
     own = Quadratic(7, 0, 0)
     algorithm.local(algorithm.replica(np.zeros(7, np.float32)), None, algorithm.plan(0, 0, 0), own)
-    assert own.evaluations == algorithm.evaluations(0) == 3 * each
-    assert make("fedprox", local_steps=3, also=[{"name": "fedzo", **fields}]).evaluations(0) == 3 * each
-    assert make("fedavg", local_steps=3).evaluations(0) == 9
+    assert own.evaluations == algorithm.work(0).evaluations == 3 * each
+    assert make("fedprox", local_steps=3, also=[{"name": "fedzo", **fields}]).work(0).evaluations == 3 * each
+    assert make("fedavg", local_steps=3).work(0).evaluations == 9
 
 
 @pytest.mark.parametrize(("name", "other"), [("fedzo", "fedlc"), ("moon", "zone-s")])

@@ -76,13 +76,13 @@ def test_a_report_of_numbers_tells_nothing_else_of_its_client() -> None:
     plan = algorithm.plan(0, 0, 7)
     report = reports_of(algorithm, plan, 4)[3]
     numbers = algorithm.numbers(report)
-    bare = algorithm.of_numbers(numbers)
+    bare = algorithm.of_numbers(plan, numbers)
     assert report.samples > 1 == bare.samples and bits(bare.vectors) == bits(report.vectors)
-    silent = algorithm.pack_report(plan, algorithm.silent(plan))
+    silent = algorithm.pack_report(plan, algorithm.of_numbers(plan, 0))
     there = algorithm.unpack_report(over_the_wire(algorithm.pack_report(plan, bare).body), plan)
     assert (algorithm.numbers(there) == numbers).all()
     assert len(over_the_wire(silent.body)) == len(over_the_wire(algorithm.pack_report(plan, bare).body))
-    assert not algorithm.numbers(algorithm.silent(plan)).any() and silent.scalars == D
+    assert not algorithm.numbers(algorithm.of_numbers(plan, 0)).any() and silent.scalars == D
 
 
 def test_an_update_that_is_not_finite_has_no_numbers() -> None:

@@ -214,5 +214,6 @@ def test_a_method_with_weight_zero_is_fedavg(problem: Any, name: str, off: str) 
 
 def test_passes_that_depend_on_the_network_are_not_counted() -> None:
     for method in (make("fedmlb", local_steps=2), make("fedacg", local_steps=2, also=[{"name": "fedmlb"}])):
-        assert not method.facts.knows_evaluations and method.evaluations(0) == 6
-    assert make("fedntd", local_steps=2).facts.knows_evaluations and make("fedntd", local_steps=2).evaluations(0) == 8
+        assert not method.facts.knows_evaluations and method.work(0).evaluations == 6
+    fedntd = make("fedntd", local_steps=2)
+    assert fedntd.facts.knows_evaluations and fedntd.work(0).evaluations == 8

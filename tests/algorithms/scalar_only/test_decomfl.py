@@ -206,7 +206,7 @@ def test_a_schedule_holds_each_value_until_the_next_begins() -> None:
     ]
     assert scheduled == [25, 25, 50, 200]
     unsorted = make("decomfl", estimator={3: "central", 0: "forward"})
-    assert [unsorted.evaluations(round) for round in (0, 2, 3)] == [11, 11, 20]
+    assert [unsorted.work(round).evaluations for round in (0, 2, 3)] == [11, 11, 20]
 
 
 @pytest.mark.parametrize("fields", [{"local_steps": 16_001}, {"local_steps": {0: 1, 5: 200}, "perturbations": 100}])

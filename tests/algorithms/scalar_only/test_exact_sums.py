@@ -158,11 +158,17 @@ def test_a_commit_has_the_bytes_of_a_float32_commit() -> None:
     whole, real = (rehearse(make("decomfl", arithmetic=kind, **fields), 5) for kind in ("integer", "float"))
     for count in range(6):
         sizes = [
-            [len(part) if isinstance(part, bytes) else 0 for part in run.algorithm.pack_log(run.commits[:count]).body]
+            [
+                len(part) if isinstance(part, bytes) else 0
+                for part in run.algorithm.pack_commits(run.commits[:count], whole=True).body
+            ]
             for run in (whole, real)
         ]
         assert sizes[0] == sizes[1]
-        assert whole.algorithm.pack_log(whole.commits[:count])[1:] == real.algorithm.pack_log(real.commits[:count])[1:]
+        assert (
+            whole.algorithm.pack_commits(whole.commits[:count], whole=True)[1:]
+            == real.algorithm.pack_commits(real.commits[:count], whole=True)[1:]
+        )
 
 
 # what is refused

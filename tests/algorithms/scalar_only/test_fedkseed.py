@@ -63,7 +63,10 @@ def test_a_client_that_was_sent_sums_holds_the_bits_of_one_that_folded_every_com
 
 def test_what_was_missed_never_takes_more_than_a_number_for_each_direction(run: Rehearsal) -> None:
     sizes = [len(msgpack.packb(run.algorithm.pack_commits(run.commits[:lag]).body)) for lag in range(1, ROUNDS + 1)]
-    alone = [len(msgpack.packb(run.algorithm.pack_log(run.commits[:lag]).body)) for lag in range(1, ROUNDS + 1)]
+    alone = [
+        len(msgpack.packb(run.algorithm.pack_commits(run.commits[:lag], whole=True).body))
+        for lag in range(1, ROUNDS + 1)
+    ]
     assert all(size <= log for size, log in zip(sizes, alone, strict=True))
     assert alone[-1] > 10 * sizes[-1]
     largest = width_of(summed(run.commits).numbers)
@@ -90,7 +93,7 @@ def test_commits_are_sent_as_they_are_where_their_sum_has_more_bytes_or_there_is
     algorithm = make("fedkseed")
     wider = commits(dict.fromkeys(range(99), 127), {0: 1})  # of the sum each number takes two bytes
     for missed in ([], wider[:1], wider):
-        assert algorithm.pack_commits(missed) == algorithm.pack_log(missed)
+        assert algorithm.pack_commits(missed) == algorithm.pack_commits(missed, whole=True)
 
 
 @pytest.mark.parametrize(
@@ -217,14 +220,6 @@ def test_an_index_beyond_the_pool_is_refused(run: Rehearsal) -> None:
     assert refused.value.reason == "absurd"
     with pytest.raises(ReportRefused, match=r"its indices have shape \(1, 5\)"):
         run.algorithm.check(run.plans[0], PoolReport(report.indices[:1], report.scalars))
-
-
-def test_scalars_of_a_report_are_counted_without_unpacking_it(run: Rehearsal) -> None:
-    packed = run.algorithm.pack_report(run.plans[0], run.reports[0][0])
-    assert packed.scalars == run.algorithm.count_scalars(packed.body) == 10
-    others: list[Any] = [None, {}, "ab", [], [b"abcd"], [b"abcd", 7], [7, [b"abcd"]], [b"abcd"] * 3]
-    for other in others:
-        assert run.algorithm.count_scalars(other) == 0
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def test_the_control_knows_nothing_but_the_mean_of_h() -> None:
     assert len(set(replica.fields["hessian_mean"].tolist())) == 1 < len(set(replica.fields["hessian"].tolist()))
     mean = math.fsum(replica.fields["hessian"].tolist()) / 100_003
     assert replica.fields["hessian_mean"][0] == np.float32(mean)
-    warnings = make("hiso", normalise=True).caveats()
+    warnings = make("hiso", normalise=True).facts.caveats
     assert any("falls towards ε" in each for each in warnings)
 
 
@@ -154,7 +154,7 @@ def test_h_stays_positive_on_a_flat_loss() -> None:
     ],
 )
 def test_what_keeps_h_from_learning_is_told(fields: dict[str, Any], told: list[str]) -> None:
-    found = make("hiso", **fields).caveats()
+    found = make("hiso", **fields).facts.caveats
     assert len(found) == len(told) and all(part in each for part, each in zip(told, found, strict=True))
 
 

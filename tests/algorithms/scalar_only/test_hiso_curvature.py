@@ -70,9 +70,9 @@ def test_it_is_its_equations_at_any_lag_and_sends_twice_the_scalars(hessian_step
             objective = Quadratic(DIMENSION, client, round, np.float64, GRAIN)
             report, _ = algorithm.local(replica, None, plan, objective)
             packed = algorithm.pack_report(plan, report)
-            assert packed.scalars == algorithm.scalars(round) == 2 * STEPS * PERTURBATIONS
+            assert packed.scalars == algorithm.work(round).scalars == 2 * STEPS * PERTURBATIONS
             assert len(msgpack.packb(packed.body)) >= 4 * packed.scalars
-            assert objective.evaluations == algorithm.evaluations(round) == STEPS * (2 * PERTURBATIONS + 1)
+            assert objective.evaluations == algorithm.work(round).evaluations == STEPS * (2 * PERTURBATIONS + 1)
             reports[client] = algorithm.unpack_report(over_the_wire(packed.body), plan)
         log.append(algorithm.aggregate(None, plan, reports)[0])
         algorithm.apply(replica, log)

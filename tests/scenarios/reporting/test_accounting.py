@@ -151,6 +151,6 @@ def test_sending_the_model_is_counted_once_for_each_report_that_a_commit_wants(
 def test_the_papers_count_one_scalar_for_each_perturbation_of_each_step(estimator: str, each: int) -> None:
     steps = {"perturbations": {0: 3, 10: 5}, "local_steps": 2}
     of = scenario(algorithm={"name": "hiso", "estimator": estimator, **steps})
-    assert of.algorithm.scalars(0) == 6 * each, "second differences come beside the slopes"
+    assert of.algorithm.work(0).scalars == 6 * each, "second differences come beside the slopes"
     counted = conventions(of, rounds=20, dimension=300)
     assert counted["decomfl_12PK"] == 12 * 2 * (10 * 3 + 10 * 5) and counted["hiso_8PK"] == 8 * 2 * (10 * 3 + 10 * 5)

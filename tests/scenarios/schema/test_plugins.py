@@ -238,9 +238,8 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
         (HEAD + 'class A(Partition):\n    kind: Literal["a"] = "a"', "the partition a does not define split"),
         (
             HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    def plan(self, *_): ...',
-            "the algorithm a does not define aggregate, aggregation, apply, check, evaluations, local, "
-            "pack_commits, pack_plan, pack_report, sizes, trained, unpack_commits, unpack_plan, unpack_report, "
-            "values, with_values",
+            "the algorithm a does not define aggregate, aggregation, apply, check, local, pack_commits, "
+            "pack_plan, pack_report, sizes, unpack_commits, unpack_plan, unpack_report, values, with_values, work",
         ),
         (
             HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    aggregation: Rule = Mean()',
@@ -263,15 +262,24 @@ HEAD = "from typing import Literal\nfrom seedbus.plugin import *\n"
         ),
         (
             HEAD + 'class A(BaseAlgorithm):\n    name: Literal["a"] = "a"\n    aggregation: Mean = Mean()\n'
-            "    def plan(self, round): ...\n    aggregate = apply = check = evaluations = local = trained ="
+            "    def plan(self, round): ...\n    aggregate = apply = check = work = local ="
             " sizes = pack_commits = pack_plan = pack_report = unpack_commits = unpack_plan ="
             " unpack_report = values = with_values = lambda *_, **others: None",
-            "plan of the algorithm a takes (self, round); expected (self, round, version, seed)",
+            "plan of the algorithm a takes (self, round); expected (self, round, version, seed, state=None)",
         ),
         (
             HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    takes_late = property(lambda self: False)',
             "takes_late of the algorithm a is no member of an algorithm; expected in `facts`: "
             "replace(super().facts, takes_late=…)",
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    def evaluations(self, round): ...',
+            "evaluations of the algorithm a is no member of an algorithm; expected `work`, which returns Work",
+        ),
+        (
+            HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    def caveats(self): ...',
+            "caveats of the algorithm a is no member of an algorithm; expected in `facts`: "
+            "replace(super().facts, caveats=…)",
         ),
         (
             HEAD + 'class A(ScalarOnly):\n    name: Literal["a"] = "a"\n    def report_bytes(self, dimension): ...',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -123,6 +123,16 @@ def test_a_model_that_is_not_finite_has_nothing_to_measure(tmp_path: Path) -> No
         divergence(run)
 
 
+def test_an_algorithm_need_not_tell_what_local_steps_lead_to(tmp_path: Path) -> None:
+    class Untold(DeComFL):
+        trained: ClassVar[Any] = None
+
+    run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, verify=False))
+    run.algorithm = Untold()
+    with pytest.raises(NotHere, match="decomfl does not tell what local steps lead to: it has no `trained`"):
+        divergence(run)
+
+
 def test_half_of_the_trace_of_a_hessian_of_zeros_needs_no_eigenvalue(tmp_path: Path) -> None:
     run = subject(tmp_path / "run", scenario(stop={"rounds": 2}, verify=False))
     curvature: Any = run.problem
@@ -146,7 +156,8 @@ def test_what_a_spectrum_and_clients_apart_say_is_what_their_definitions_say(tmp
 
     plan, cohort = run.algorithm.plan(2, 2, of_directions(run.scenario.seed, 2)), run.stored[-1].cohort
     objectives = [problem.objective(client, 2) for client in cohort]
-    own = [run.algorithm.trained(model.replayed.replica, None, plan, objective) for objective in objectives]
+    algorithm: Any = run.algorithm
+    own = [algorithm.trained(model.replayed.replica, None, plan, objective) for objective in objectives]
     moves = np.array(own, np.float64) - np.asarray(model.point, np.float64)
     cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in combinations(moves, 2)]
     (found,) = divergence(run).facts["rounds"]
@@ -257,7 +268,8 @@ def test_a_masked_run_has_curvature_by_its_coordinates_and_cka_by_its_whole_netw
     inputs, _ = inside.tensors(inside.splits["test"], chosen)
     logits = []
     for client in run.stored[-1].cohort:
-        own = run.algorithm.trained(model.replayed.replica, None, plan, problem.objective(client, 2))
+        algorithm: Any = run.algorithm
+        own = algorithm.trained(model.replayed.replica, None, plan, problem.objective(client, 2))
         with torch.no_grad(), inside.flat.at(problem.whole(own)):
             logits.append(gram(inside.flat.module(inputs).double().numpy()))
     assert found["cka"][-1] == pytest.approx(np.mean([cka(*pair) for pair in combinations(logits, 2)]), abs=1e-6)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from worlds import DECOMFL, HISO, go, lossy, scenario
 
+from seedbus.algorithms.contract import Work
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
 from seedbus.models.errors import DataError
 from seedbus.scenarios.run_folder import MEMORY
@@ -360,16 +361,16 @@ def test_a_model_that_fits_into_no_memory_is_a_sentence_with_what_needs_less() -
 
 
 def test_billions_of_rounds_are_added_up_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scalars(self: DeComFL, round: int) -> int:
+    def work(self: DeComFL, round: int) -> Work:
         calls.append(round)
         assert len(calls) < 10**6, "every round is asked for"
-        return 4 if round < 2**31 else 8
+        return Work(evaluations=4, scalars=4 if round < 2**31 else 8)
 
     calls: list[int] = []
     endless = scenario(stop={"rounds": 2**32 - 1}, verify=False)
     short = rehearse(endless.model_copy(update={"stop": endless.stop.model_copy(update={"rounds": 20})}), 60)
     cut = Rehearsed(short.course, short.summary, short.around_s, is_whole=False)
-    monkeypatch.setattr(DeComFL, "scalars", scalars)
+    monkeypatch.setattr(DeComFL, "work", work)
     found = forecast.traffic(endless, cut)
     sent, reports = (short.summary["traffic"]["up"][name] / 20 for name in ("bytes", "messages"))
     assert found.rounds == 2**32 - 1

@@ -42,6 +42,7 @@ from seedbus.plugin import (
     TrackerRun,
     Vector,
     Verdict,
+    Work,
 )
 
 CALLS: Iterator[int] = count(1)
@@ -128,8 +129,8 @@ class Choosy(ScalarOnly):
 
 @breaks("local_work_evaluates_the_loss_as_often_as_declared")
 class Underpaid(ScalarOnly):
-    def evaluations(self, round: int) -> int:
-        return 1
+    def work(self, round: int) -> Work:
+        return super().work(round)._replace(evaluations=1)
 
 
 @breaks("diagnostics_are_figures_that_leave_the_replica_untouched")
@@ -169,7 +170,7 @@ class Gapless(ScalarOnly):
 
 @breaks("a_catch_up_brings_a_laggard_to_the_same_bits")
 class Skipping(ScalarOnly):
-    def pack_commits(self, commits: Sequence[Any]) -> Any:
+    def pack_commits(self, commits: Sequence[Any], *, whole: bool = False) -> Any:
         return super().pack_commits(commits[-2:])
 
 

@@ -33,6 +33,7 @@ class Facts:
         remembers: whether clients may have a memory.
         needs_outputs: whether local work uses the outputs of a network, and not only losses and gradients.
         needs_slopes: whether its field `estimator` asks for derivatives along directions (`objective.Sloped`).
+        needs_factors: whether its field `forward` asks for losses by factors of directions (`objective.Factored`).
         needs_layers: whether `sized` takes the shapes of a network's parameters.
         knows_evaluations: whether `work` has the exact count of evaluations. It has not with epochs, whose number of
             steps only the clients know, nor where passes depend on the network.
@@ -69,6 +70,7 @@ class Facts:
     remembers: bool = True
     needs_outputs: bool = False
     needs_slopes: bool = False
+    needs_factors: bool = False
     needs_layers: bool = False
     knows_evaluations: bool = True
     most_clients: int | None = None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,31 @@ class Sloped(Objective, Protocol):
 
     def slope(self, step: int) -> Any:
         """Return ⟨∇f(point; ξ), tangent⟩ on the mini-batch of local step `step`, not yet read; see `Deferred.read`."""
+        ...
+
+
+class Factor(NamedTuple):
+    """The differences of one parameter from its values at x, at n points whose directions are of low rank.
+
+    Attributes:
+        left: μU/√r of each point, float32 [n, rows, r]; of a parameter that is no matrix μz, [n, size].
+        right: Vᵀ, float32 [r, columns], which all points share; None: the parameter is no matrix.
+    """
+
+    left: NDArray[np.float32]
+    right: NDArray[np.float32] | None
+
+
+class Factored(Deferred, Protocol):
+    """An objective with losses at several points of low-rank directions in one pass, which forms no point."""
+
+    def measure_factored(self, step: int, factors: Sequence[Factor]) -> Any:
+        """Return the losses around the first of `points` on the mini-batch of local step `step`, not yet read.
+
+        Args:
+            step: the local step.
+            factors: of each parameter, in the order of its coordinates.
+        """
         ...
 
 

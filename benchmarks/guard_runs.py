@@ -189,6 +189,11 @@ OTHERS: dict[str, Document] = {
     "digits-label-flip": {"task": DIGITS, "faults": [{"fault": "label-flip", "fraction": 0.5, "probability": 0.5}]},
     "digits-cnn": {"task": CNN, "stop": {"rounds": 5}},
     "digits-lozo": {"task": DIGITS, "algorithm": {"name": "lozo", "perturbations": 2, "interval": 2}},
+    "digits-lozo-factored": {
+        "task": CNN,
+        "algorithm": {"name": "lozo", "perturbations": 2, "local_steps": 2, "interval": 2, "forward": "factored"},
+        "stop": {"rounds": 5},
+    },
     "digits-masked": {"task": DIGITS, "mask": {"rule": "gradient", "density": 0.1}},
     "digits-cnn-compensate": {
         "task": CNN,

@@ -21,8 +21,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
 from seedbus.models import Iid
+from seedbus.models.parameters.products import product
 from seedbus.models.tasks.language_model import LanguageModel
-from seedbus.models.text.packed import product
 
 WAYS: dict[str, dict[str, Any]] = {
     "full": {},

@@ -164,6 +164,15 @@ class HasSlopes(Protocol):
 
 
 @runtime_checkable
+class HasFactors(Protocol):
+    """A problem whose objectives have losses by factors of directions (`algorithms.objective.Factored`)."""
+
+    def check_factors(self) -> None:
+        """Compute one of a training batch, before the run. Raises `DataError` if it is not the network's."""
+        ...
+
+
+@runtime_checkable
 class HasParts(Protocol):
     """A problem whose samples can be measured in parts, such as those of one client.
 

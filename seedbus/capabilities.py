@@ -36,6 +36,7 @@ class Fact(Enum):
     STATED = "the scenario states what owners' samples have in common"
     LAYERS = "the task has a network with layers"
     SLOPES = "losses have derivatives along directions"
+    FACTORS = "losses are computed as torch's layers are called"
     ALL_COORDINATES = "all coordinates are trained"
     HELD_OUT = "there are gradients on a validation split"
     OUTPUTS = "a classifier learns by cross-entropy"

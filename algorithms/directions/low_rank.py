@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 from seedbus.algorithms.directions.contract import ALIGNMENT, Directions, Place, Step
 from seedbus.algorithms.directions.laws.law import Law
 from seedbus.algorithms.directions.selection import directions, reference
+from seedbus.algorithms.objective import Factor
 from seedbus.vector import Vector, is_on_host
 
 KEPT = 4
@@ -92,6 +93,10 @@ class Layers:
         return sum(layer.size for layer in self.layers)
 
     @property
+    def u_size(self) -> int:
+        return sum(layer.rows * (self.rank if layer.columns else 1) for layer in self.layers)
+
+    @property
     def v_size(self) -> int:
         return sum(layer.columns * self.rank for layer in self.layers)
 
@@ -136,6 +141,25 @@ class LowRankDirections:
         with np.errstate(over="ignore", invalid="ignore"):
             np.multiply(z, z.dtype.type(scale), out=z)
             np.add(x, z, out=out)
+
+    def factors(self, shifts: Sequence[tuple[int, float]], *, seed: int, step: int) -> list[Factor]:
+        """Return the differences s·z(p) of each parameter by their factors, float32, for shifts (p, s)."""
+        u = np.zeros((len(shifts), self.layers.u_size), np.float32)
+        for row, (perturbation, scale) in zip(u, shifts, strict=True):
+            if scale:
+                directions(self.law).fill(row, seed=seed, step=step, perturbation=perturbation)
+        v = _drawn(self.law, self.layers.v_size, self.v_seed, u.dtype)
+        scales = np.array([scale for _, scale in shifts], np.float32)[:, None]
+        rank, found = self.layers.rank, list[Factor]()
+        for layer in self.layers.layers:
+            own = u[:, layer.u :][:, : layer.rows * (rank if layer.columns else 1)]
+            if not layer.columns:
+                found.append(Factor(own * scales, None))
+                continue
+            right = v[layer.v :][: rank * layer.columns].reshape(rank, layer.columns).copy()
+            left = (own * (scales * np.float32(1 / math.sqrt(rank)))).reshape(len(shifts), layer.rows, rank)
+            found.append(Factor(left, right))
+        return found
 
     def _expand(self, out: Vector, draw: Draw, start: int) -> None:
         """Write the coordinates from `start` on of the direction whose U `draw` writes."""

@@ -103,6 +103,11 @@ class ScalarOnly(ScalarFields):
         """Return `divisor`, `step` and `learn` as data, for the compiled replay; None if that is not possible."""
         return UpdateRule()
 
+    @property
+    def copying(self) -> type[Copying]:
+        """How a client measures its losses with `revert: copy`."""
+        return Copying
+
     # -- the contract
 
     @property
@@ -186,7 +191,7 @@ class ScalarOnly(ScalarFields):
 
     def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
         source = self.directions_of(self._source(replica, plan, objective), plan.round)
-        start = Copying(self, source, replica, plan)
+        start = self.copying(self, source, replica, plan)
         (scalars,) = measure(self, start, plan, [objective])
         if isinstance(scalars, Declined):
             raise scalars
@@ -235,7 +240,8 @@ class ScalarOnly(ScalarFields):
     def _measure(self, replica: Replica, plan: ScalarPlan, objectives: Sequence[Objective]) -> list[Scalars | Declined]:
         """Return each client's scalars as rounded for the wire, float32 [K, P], or why it declines."""
         source = self.directions_of(self._backend(replica.x), plan.round)
-        start = PERTURBED_MODELS[self.revert](self, source, replica, plan)
+        kind = self.copying if self.revert == "copy" else PERTURBED_MODELS[self.revert]
+        start = kind(self, source, replica, plan)
         return measure(self, start, plan, objectives)
 
     def check(self, plan: ScalarPlan, report: Scalars) -> None:

@@ -21,17 +21,20 @@ output channel. LOZO-M, whose momentum is of low rank too, is not here.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seedbus.algorithms.capabilities import Facts
 from seedbus.algorithms.contract import Shapes
 from seedbus.algorithms.directions import Directions
 from seedbus.algorithms.directions.low_rank import Layers, LowRankDirections
 from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.algorithms.scalar_only.factored import Factored
 from seedbus.algorithms.scalar_only.fields import Estimator
+from seedbus.algorithms.scalar_only.perturbed import Copying
 from seedbus.algorithms.schedule import Scheduled
+from seedbus.capabilities import Fact, Needs, Stated
 from seedbus.keyed import keyed_bits
 
 
@@ -46,11 +49,31 @@ class LOZO(ScalarOnly):
     estimator: Scheduled[Estimator] = Field(
         default="central", description="as for DeComFL; the paper's is central; may change by round"
     )
+    forward: Annotated[
+        Literal["each", "factored"], Stated(Needs(Fact.FACTORS, "measures the losses of a step together"))
+    ] = Field(
+        default="each",
+        description="each: a loss is computed at x + μz; factored: those of a step together, by x and the factors U "
+        "and V, and no x + μz is formed: faster, and different in the last bits (docs/directions.md)",
+    )
     _layers: Layers | None = None
 
     @property
     def facts(self) -> Facts:
-        return replace(super().facts, needs_layers=True)
+        return replace(super().facts, needs_layers=True, needs_factors=self.forward == "factored")
+
+    @property
+    def copying(self) -> type[Copying]:
+        return Copying if self.forward == "each" else Factored
+
+    @model_validator(mode="after")
+    def _check_forward(self) -> Self:
+        if self.forward == "factored" and self.derivatives:
+            reason = f"estimator: {self.derivatives[0]} perturbs nothing; forward and central are accepted"
+            raise ValueError(f"forward: factored is not possible here: {reason}")
+        if self.forward == "factored" and self.revert != "copy":
+            raise ValueError(f"forward: factored needs revert: copy; {self.revert} writes each x + μz")
+        return self
 
     def sized(self, dimension: int, shapes: Shapes = ()) -> Self:
         """Return this algorithm for a network with these parameters, or for one vector, which is no matrix."""

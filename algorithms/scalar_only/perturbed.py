@@ -115,7 +115,7 @@ class Copying(PerturbedModel):
                     self._write(point, p, scale)
                 for client, own in zip(clients, measured, strict=True):
                     own.append(client.measure(self._k, len(together)))
-            return _read(clients[0], measured)
+            return read(clients[0], measured)
 
         return losses
 
@@ -136,7 +136,7 @@ class Copying(PerturbedModel):
             for_blocks(tangent.size, lambda span, p=p: self._direct(tangent[span], p, span), like=tangent)  # type: ignore[misc]
             for client, own in zip(clients, measured, strict=True):
                 own.append(client.slope(self._k))
-        found = _read(deferred(clients[0]), measured)
+        found = read(deferred(clients[0]), measured)
         return [tuple(own) for own in found]
 
     def _direct(self, z: Vector, perturbation: int, span: slice) -> None:
@@ -207,7 +207,7 @@ class Layerwise(PerturbedModel):
                 fill = self._fill(p, scale)
                 for client, own in zip(clients, measured, strict=True):
                     own.append(client.measure_at(self._k, fill))
-            return _read(clients[0], measured)
+            return read(clients[0], measured)
 
         return losses
 
@@ -274,7 +274,7 @@ class InPlace(PerturbedModel):
                 for client, own in zip(clients, measured, strict=True):
                     own.append(client.measure(self._k, len(together)))
             self._go(back)
-            return _read(clients[0], measured)
+            return read(clients[0], measured)
 
         return losses
 
@@ -315,7 +315,7 @@ def sloped(objective: Objective) -> Sloped:
     return either  # type: ignore[no-any-return]
 
 
-def _read(reader: Deferred, measured: Sequence[Sequence[Any]]) -> list[list[float]]:
+def read(reader: Deferred, measured: Sequence[Sequence[Any]]) -> list[list[float]]:
     """Return the losses of each client, which one of them reads in one transfer."""
     losses = reader.read([each for own in measured for each in own])
     count = len(losses) // len(measured)

@@ -24,7 +24,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.generators import client_key
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.own_code.own_metrics import Evaluated, functions_of
-from seedbus.models.parameters import slopes
+from seedbus.models.parameters import factored, slopes
 from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
@@ -335,19 +335,26 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def check_layers(self) -> None:
         """See `task.HasLayers`."""
-        first, *_ = parts(self.settings.batch_size, self.settings.micro_batch)
-        batch = tree_map(lambda each: each[first], next(self._probes()))
         moved = self.flat.values()
         moved[:] = self.x0() + np.sin(np.arange(self.dimension)) / 64  # where no weight is still the initial one
         with self.without_gradients(), self.flat.at(moved):
-            self.flat.check_layers(lambda: self.mean_loss(*batch))
+            self.flat.check_layers(self._tried())
 
     def check_slopes(self) -> None:
         """See `task.HasSlopes`."""
+        with self.flat.at(self.x0()):
+            slopes.check(self.flat, self._tried())
+
+    def check_factors(self) -> None:
+        """See `task.HasFactors`."""
+        with self.without_gradients(), self.flat.at(self.x0()):
+            factored.check(self.flat, self._tried())
+
+    def _tried(self) -> Callable[[], Tensor]:
+        """Return a loss of a part of a batch, with which is tried what no run has computed."""
         first, *_ = parts(self.settings.batch_size, self.settings.micro_batch)
         batch = tree_map(lambda each: each[first], next(self._probes()))
-        with self.flat.at(self.x0()):
-            slopes.check(self.flat, lambda: self.mean_loss(*batch))
+        return lambda: self.mean_loss(*batch)
 
     def loss_at(self, fill: Fill, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch at the point that `fill` writes, one layer at a time."""
@@ -395,6 +402,15 @@ class SampleObjective(Compared):
         self._batch_of(step)  # outside of inference mode: its tensors cannot have gradients, and this batch is kept
         with problem.without_gradients():
             return self._mean(step, lambda inputs, labels: problem.losses(inputs, labels, count))
+
+    def measure_factored(self, step: int, factors: Sequence[factored.Factor]) -> Tensor:
+        """Return the means over the step's batch at points around `point`, [n]. Raises `DataError`."""
+        problem = self._problem
+        self._batch_of(step)  # see `measure`
+        with problem.without_gradients():
+            return self._mean(
+                step, lambda *part: factored.losses(problem.flat, factors, lambda: problem.mean_loss(*part))
+            )
 
     def read(self, measured: Sequence[Tensor]) -> list[float]:
         """Return losses as numbers, by one transfer from their device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.models.data.batches import MICRO_BATCH
 from seedbus.models.data.samples import Images
 from seedbus.models.generators import generator
@@ -60,6 +62,11 @@ class BatchSettings(Task, frozen=True):
                 "eager or stacked, or no micro_batch"
             )
         return self
+
+    def capabilities(self) -> Iterator[Statement]:
+        yield from super().capabilities()
+        if self.forward != "eager":
+            yield RulesOut(Fact.FACTORS, "computes them otherwise", "forward")
 
     @property
     def stacked_points(self) -> int:

@@ -1,5 +1,5 @@
 """The parameters of a torch module as one flat vector.
 
-Doors: `autocast`, `compiled`, `coordinates`, `derivatives`, `flat`, `gradients`, `losses`, `recorded_losses`, `slopes`,
-`stacked`, `storage`, `trained_vector`.
+Doors: `autocast`, `compiled`, `coordinates`, `derivatives`, `factored`, `flat`, `gradients`, `losses`, `products`,
+`recorded_losses`, `slopes`, `stacked`, `storage`, `trained_vector`.
 """

@@ -32,7 +32,7 @@ from seedbus.tensors import TensorVector, tensor_of
 
 T = TypeVar("T")
 LINE = 16  # floats of a cache line of 64 bytes
-_FORMS = frozenset(
+FORMS = frozenset(
     [getattr(Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "requires_grad")]
     + [Tensor.size, Tensor.dim, Tensor.numel, Tensor.is_floating_point, torch.is_floating_point]
 )
@@ -133,6 +133,10 @@ class Coordinates:
     def shaped(self, span: Tensor, parameter: nn.Parameter) -> Tensor:
         """Return a view of a parameter's coordinates in its shape."""
         return span.view(parameter.shape)
+
+    def rows(self, values: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Return numbers in the layout of a parameter's coordinates, of some of its rows, as these rows, [n, …]."""
+        return values.view(-1, *parameter.shape[1:])
 
     @contextmanager
     def at(self, x: Vector) -> Iterator[None]:
@@ -286,7 +290,7 @@ class _Layers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch, with the parameters filled that it takes."""
         kwargs = kwargs or {}
-        used = [] if func in _FORMS else [*self._unfilled_in((args, kwargs))]
+        used = [] if func in FORMS else [*self._unfilled_in((args, kwargs))]
         if not used:
             return func(*args, **kwargs)
         free = self._fill(used)

@@ -55,10 +55,14 @@ class FlatModule(Coordinates):
 
     def shaped(self, span: Tensor, parameter: nn.Parameter) -> Tensor:
         """Return a view of a parameter's coordinates in its shape; convolutions are stored [out, height, width, in]."""
+        return self.rows(span, parameter) if parameter in self._channels_last else span.view(parameter.shape)
+
+    def rows(self, values: Tensor, parameter: nn.Parameter) -> Tensor:
+        """See `coordinates.Coordinates`."""
         if parameter not in self._channels_last:
-            return span.view(parameter.shape)
-        out, inputs, height, width = parameter.shape
-        return span.view(out, height, width, inputs).permute(0, 3, 1, 2)
+            return super().rows(values, parameter)
+        _, inputs, height, width = parameter.shape
+        return values.view(-1, height, width, inputs).permute(0, 3, 1, 2)
 
     def by_parameter(self, vector: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return views of a vector, float32 [d], by the parameters whose shapes they have."""

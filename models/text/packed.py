@@ -6,24 +6,25 @@
 Layers see tokens one by one, so they need no padding; attention is computed for the texts of one length together. The
 last block computes keys and values of all tokens, and everything else where answers are scored only. Where answers of
 one token each are compared with one another, the head computes their logits alone: the others shift all scores alike.
-Products are oneDNN's: on an AMD EPYC (Zen 5), torch's own, which are MKL's, have half their rate.
+Products are oneDNN's (`parameters.products`).
 
 Weights, and so x, are those of the padded pass; losses differ from its by rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.nn.functional import linear, log_softmax
+from torch.nn.functional import log_softmax
 
 from seedbus.models.errors import DataError, is_out_of_memory
+from seedbus.models.parameters.products import product
 from seedbus.models.text.last_blocks import blocks_of
 from seedbus.models.text.tokens import Batch, Packed, Pair, collate, layout
 
@@ -78,6 +79,7 @@ class PackedModel:
         for layer in linears:
             layer.forward = _product_of(layer)
         last = blocks_of(model)[-1]
+        self._skipped = _Skipped(layer for layer in last.modules() if type(layer) is nn.Linear)
         last.forward = self._scored_only(last.forward)
         head = model.get_output_embeddings()
         head.forward = self._columns_only(head, head.forward)
@@ -139,13 +141,8 @@ class PackedModel:
             packed = self._layout
             if packed is None:
                 return forward(*args, **kwargs)
-            try:
-                with _computing(_Pass(packed.groups, seeks=True)):
-                    forward(*args, **kwargs)
-            except _Reached as reached:
-                found = reached.found
-            else:
-                raise RuntimeError("its last block does not attend")
+            with _computing(_Pass(packed.groups, seeks=True)):
+                found = self._skipped.reach(lambda: forward(*args, **kwargs))
             args, kwargs = _at((args, kwargs), packed.scored, packed.ids.shape[1])
             with _computing(_Pass(packed.groups, found=found)):
                 return forward(*args, **kwargs)
@@ -165,29 +162,43 @@ class PackedModel:
         return DataError("task.batching", f"packed, and {type(self._model).__name__} {why}", "padded")
 
 
-def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return inputs · weightᵀ + bias, by oneDNN where that is float32 on a processor, without forward derivatives.
+class _Skipped:
+    """The linear layers of a block of which its keys and values do not depend, such as that of queries."""
 
-    Args:
-        inputs: float32 [..., in].
-        weight: float32 [out, in].
-        bias: float32 [out].
-    """
-    is_float = inputs.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if inputs.device.type != "cpu" or not is_float or not has_onednn or _has_tangent(inputs, weight, bias):
-        return linear(inputs, weight, bias)
-    if torch.is_grad_enabled() and (inputs.requires_grad or weight.requires_grad):
-        differentiable: Tensor = linear(inputs.to_mkldnn(), weight, bias).to_dense()
-        return differentiable
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")  # the same, uncopied
-    return result
+    def __init__(self, layers: Iterable[nn.Linear]) -> None:
+        self._layers = list(layers)
+        self._unused: list[nn.Linear] | None = None
+
+    def reach(self, attend: Callable[[], Any]) -> tuple[Tensor, Tensor]:
+        """Return the keys and values with which a block calls its attention; these layers are not computed."""
+        if self._unused is None:  # at the first call, of a check
+            self._unused = [each for each in self._layers if self._is_unused(each, attend)]
+        return self._reached(attend, self._unused, 0)
+
+    def _is_unused(self, layer: nn.Linear, attend: Callable[[], Any]) -> bool:
+        return all(bool(each.isfinite().all()) for each in self._reached(attend, [layer], math.nan))
+
+    def _reached(self, attend: Callable[[], Any], skipped: Iterable[nn.Linear], value: float) -> tuple[Tensor, Tensor]:
+        """Return keys and values where the outputs of some layers are one number."""
+        with ExitStack() as stack:
+            for layer in skipped:
+                stack.callback(setattr, layer, "forward", layer.forward)
+                layer.forward = _constant(layer, value)  # type: ignore[assignment, method-assign]
+            try:
+                attend()
+            except _Reached as reached:
+                return reached.found
+        raise RuntimeError("its last block does not attend")
 
 
-def _has_tangent(*values: Tensor | None) -> bool:
-    """Return whether a value carries a forward derivative, which oneDNN's products would drop."""
-    torch_ad: Any = forward_ad  # without types
-    return any(torch_ad.unpack_dual(value).tangent is not None for value in values if value is not None)
+def _constant(layer: nn.Linear, value: float) -> Callable[[Tensor], Tensor]:
+    """Return a layer's forward pass with one number as its outputs, of the type that it computes."""
+
+    def forward(inputs: Tensor) -> Tensor:
+        number = torch.full((1,), value, dtype=inputs.dtype, device=inputs.device)
+        return number.expand(*inputs.shape[:-1], layer.out_features)
+
+    return forward
 
 
 def _product_of(layer: nn.Linear) -> Callable[[Tensor], Tensor]:

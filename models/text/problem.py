@@ -23,7 +23,7 @@ from seedbus.models.data.batches import batch, batches_per_pass, parts
 from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.generators import client_key
-from seedbus.models.parameters import slopes
+from seedbus.models.parameters import factored, slopes
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
@@ -146,6 +146,13 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         if self.trained.has_initial_values:
             batch = self._tried()
             slopes.check(self.trained, lambda: self.mean_loss(batch))
+
+    def check_factors(self) -> None:
+        """See `task.HasFactors`; at x₀, as `check_layers`."""
+        if self.trained.has_initial_values:
+            batch = self._tried()
+            with torch.inference_mode():
+                factored.check(self.trained, lambda: self.mean_loss(batch))
 
     def _tried(self) -> BatchT:
         """Return a part of a batch, with which is tried what no run has computed; of owners' samples none is in it."""
@@ -305,6 +312,15 @@ class PretrainedObjective(Compared, Generic[BatchT]):
         self.parts(step)  # see `measure`
         with torch.inference_mode():
             return self._mean(step, lambda part: problem.trained.computed_at(fill, lambda: problem.mean_loss(part)))
+
+    def measure_factored(self, step: int, factors: Sequence[factored.Factor]) -> Tensor:
+        """Return the mean losses over the step's batch at points around `point`, [n]. Raises `DataError`."""
+        problem = self._problem
+        self.parts(step)  # see `measure`
+        with torch.inference_mode():
+            return self._mean(
+                step, lambda part: factored.losses(problem.trained, factors, lambda: problem.mean_loss(part))
+            )
 
     def read(self, measured: Sequence[Tensor]) -> list[float]:
         """Return losses as numbers, by one transfer from their device."""

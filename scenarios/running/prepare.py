@@ -27,6 +27,7 @@ from seedbus.models.numeric_state import use_one_thread
 from seedbus.models.partition import Partition
 from seedbus.models.task import (
     HasClasses,
+    HasFactors,
     HasLayers,
     HasNamedClients,
     HasShapes,
@@ -148,7 +149,7 @@ def bind_for_clients(scenario: Scenario, note: Note) -> Problem:
 def _check_network(scenario: Scenario, problem: Problem) -> None:
     """Raise `DataError` or `ScenarioError` unless the network takes what the algorithm asks of it.
 
-    That may be losses layer by layer, which must not be others, or derivatives along directions.
+    That may be losses layer by layer or by factors, which must not be others, or derivatives along directions.
     """
     algorithm = scenario.algorithm
     if algorithm.facts.needs_slopes:
@@ -156,6 +157,11 @@ def _check_network(scenario: Scenario, problem: Problem) -> None:
             found = f"{scenario.task.name} has no derivatives along directions; estimator: forward-mode needs them"
             raise ScenarioError("task", [found])
         problem.check_slopes()
+    if algorithm.facts.needs_factors:
+        if not isinstance(problem, HasFactors):
+            found = f"{scenario.task.name} has no losses by factors of directions; forward: factored needs them"
+            raise ScenarioError("task", [found])
+        problem.check_factors()
     if isinstance(algorithm, ScalarOnly) and algorithm.revert == "light" and isinstance(problem, HasLayers):
         problem.check_layers()
 

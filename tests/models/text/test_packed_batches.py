@@ -13,8 +13,8 @@ from test_language_families import FAMILIES, write_family
 from worlds import outcome
 
 from seedbus.models import DataError
+from seedbus.models.parameters.products import product
 from seedbus.models.tasks.language_model import LanguageModel
-from seedbus.models.text.packed import product
 from seedbus.models.text.tokens import Pair, collate, layout
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate

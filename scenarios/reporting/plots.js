@@ -131,7 +131,12 @@ function legend(figure, plot) {
 function sample(trace) {  // a piece of what is drawn
   const piece = document.createElement("i"), isLine = trace.mode?.startsWith("lines") && !trace.fill;
   const colour = trace.fillcolor ?? trace.colorscale?.[1][1] ?? (isLine ? trace.line : trace.marker).color;
-  if (isLine) piece.style.borderTop = `2px ${trace.line.dash === "solid" ? "solid" : "dashed"} ${colour}`;
+  if (isLine) {
+    const dashes = trace.line.dash === "solid" ? [24, 0] : trace.line.dash.split(",").map(parseFloat);
+    let at = 0;
+    const stops = dashes.map((length, index) => `${index % 2 ? "transparent" : colour} ${at}px ${at += length}px`);
+    Object.assign(piece.style, {background: `repeating-linear-gradient(90deg, ${stops})`, height: "2px"});
+  }
   else Object.assign(piece.style, {background: colour, height: "9px", width: "9px", opacity: trace.opacity ?? 1,
     clipPath: SHAPES[trace.marker?.symbol] ?? "none"});
   return piece;

@@ -89,7 +89,7 @@ def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(resul
 
 def test_a_page_begins_with_what_was_reached_and_sent_lag_and_what_faults_cost(results: Results) -> None:
     html, summary = own(text_of(results)), results.summary
-    names = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd><dd class=\"note\">(.*?)</dd>", html)
+    names = re.findall('<dt>(.*?)</dt><dd>(.*?)</dd><dd class="note">(.*?)</dd>', html)
     reached, sent, lag, cost = names
     assert reached[:2] == ("loss", f"{results.metrics['loss'].iloc[-1]:.4g}")
     whole = (results.metrics[["bytes_up", "bytes_down"]].iloc[-1]).sum()

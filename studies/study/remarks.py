@@ -110,6 +110,8 @@ def _survival(results: StudyResults) -> list[str]:
     """Return what circumstances cost each row, and which of two rows they cost more; nothing under the same ones."""
     sign, changes = -1 if results.is_rising else 1, interactions(results)
     told: dict[str, list[str]] = {}
+    if results.plan.study.ask.against in results.circumstances:  # the differences of these rows are told already
+        changes = [each for each in changes if each.other]
     for row, other, under, _, each in changes:
         ends = sorted((sign * each.low, sign * each.high))
         if other and each.is_seen:
@@ -126,9 +128,9 @@ def _survival(results: StudyResults) -> list[str]:
     pairs = [(row, other, each) for row, other, _, _, each in changes if other]
     how = f", {_intervals(results, pairs)}" if pairs else ""
     found = [f"{begin} {'; '.join(each[:MAX_SENTENCES])}" for begin, each in told.items()]
-    more = [f"and {len(found) - MAX_SENTENCES:,} more (interactions.csv)"] if found[MAX_SENTENCES:] else []
+    rest = [f"and {len(found) - MAX_SENTENCES:,} more (interactions.csv)"] if found[MAX_SENTENCES:] else []
     return [f"Lost in {shown(results.metric)} (average at the end) against {shown(changes[0].against)}{how}:",
-            *found[:MAX_SENTENCES], *more]  # fmt: skip
+            *found[:MAX_SENTENCES], *rest]  # fmt: skip
 
 
 def _intervals(results: StudyResults, pairs: list[tuple[str, str, Difference]]) -> str:

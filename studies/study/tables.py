@@ -79,9 +79,9 @@ class Column(NamedTuple):
 
 def columns(results: StudyResults) -> list[Column]:
     """Return the columns of figures: those that `ask.columns` names, or all that there are."""
-    found = {each.figure: each for each in _columns(results)}
-    chosen = results.plan.study.ask.columns
-    return [found.get(name) or _column(results, name) for name in chosen] or [*found.values()]
+    found, chosen = _columns(results), results.plan.study.ask.columns
+    known = {each.figure: each for each in [*found, *_OF_ROUNDS]}
+    return [known.get(name) or _column(results, name) for name in chosen] or found
 
 
 def _column(results: StudyResults, figure: str) -> Column:

@@ -18,6 +18,7 @@ from seedbus.bus.text import counted
 from seedbus.scenarios.extras import missing
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.client_names import with_names
+from seedbus.scenarios.reporting.document import scrolling
 from seedbus.scenarios.reporting.looks import number_text
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.results_digest import WARNING
@@ -69,7 +70,7 @@ def grouped(rows_by_group: Iterable[Iterable[tuple[str, str]]]) -> str:
     for group in rows_by_group:
         rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in group)
         parts.append(f"<tbody>\n{rows}</tbody>\n")
-    return f"<table>\n{''.join(parts)}</table>"
+    return scrolling(f"<table>\n{''.join(parts)}</table>")
 
 
 def title(summary: Summary) -> str:
@@ -94,7 +95,7 @@ def _metrics(summary: Summary) -> Rows:
     metrics = summary["metrics"].items()
     mark = {"epsilon": f" ({SEEDED_NOISE})"} if summary.get("noise") == "seeded" else {}
     return [
-        (name.replace("_", " "), _metric(name, value) + mark.get(name, ""))
+        (name.replace("_", " "), metric_text(name, value) + mark.get(name, ""))
         for name, value in metrics
         if name not in _TIMES
     ]
@@ -121,7 +122,7 @@ def found_and_expected(expectation: Mapping[str, Any]) -> str:
 
 def _rounds(summary: Summary) -> Rows:
     times = summary["round_times"]
-    commits = f"{summary['version']:,} {'commits of nodes' if _is_between(summary) else 'of them with a commit'}"
+    commits = f"{summary['version']:,} {'commits of nodes' if is_between(summary) else 'of them with a commit'}"
     closed = f"; {times['at_deadline']:,} closed by their deadline" if times["at_deadline"] else ""
     rows = [
         ("rounds", f"{summary['rounds']:,}, {commits}{closed}"),
@@ -142,7 +143,7 @@ def _clients(summary: Summary) -> Rows:
     commits = f"{heard['total']:,}; {heard['min']:,} to {heard['max']:,} per {_member(summary)}, median {middle}"
     if heard.get("none"):
         commits += f"; none from {counted(heard['none'], _member(summary))}"
-    if _is_between(summary):
+    if is_between(summary):
         return [("rounds with commits", commits), ("lacking when it closed", lacked)]
     rows = [
         ("clients heard", f"{participation['heard']:,} of {participation['clients']:,}"),
@@ -155,20 +156,20 @@ def _clients(summary: Summary) -> Rows:
     return rows
 
 
-def _is_between(summary: Summary) -> bool:
+def is_between(summary: Summary) -> bool:
     """Whether nodes sent messages to each other, without a server."""
     return "links" in summary["traffic"]
 
 
 def _member(summary: Summary) -> str:
-    return "node" if _is_between(summary) else "client"
+    return "node" if is_between(summary) else "client"
 
 
 def _bytes(summary: Summary) -> Rows:
     traffic = summary["traffic"]
     up, down = traffic["up"], traffic["down"]
     of_all = f"{readable(traffic['catchup_bytes'])} ({traffic['catchup_share']:.1%} of all bytes)"
-    if _is_between(summary):
+    if is_between(summary):
         links = traffic["links"]
         spread = f"{readable(links.get('min', 0))} to {readable(links.get('max', 0))} each"
         return [
@@ -245,7 +246,7 @@ def _against(group: Summary, others: Summary, summary: Summary) -> str:
     def both(name: str, written: Callable[[Any], str]) -> str:
         return f"{written(group[name])} ({written(others[name])})"
 
-    reports = "rounds with commits" if _is_between(summary) else "reports"
+    reports = "rounds with commits" if is_between(summary) else "reports"
     return (
         f"{both('clients', number_text)} {_member(summary)}s: {both('reports_median', number_text)} {reports}, "
         f"{group['reports_share']:.1%} of all; {both('bytes_up_per_client', readable)} up, "
@@ -296,7 +297,7 @@ def _page() -> str:
     return f"no report.html: {lacks}" if lacks else "plots: report.html"
 
 
-def _metric(name: str, value: float | None) -> str:
+def metric_text(name: str, value: float | None) -> str:
     if value is None:
         return "not a finite number"
     return f"{value:.2%}" if is_share(name) else f"{value:.4g}"

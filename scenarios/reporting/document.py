@@ -41,9 +41,23 @@ def document(title: str, content: str, script: str = "") -> bytes:
     return b"".join([head.encode(), *ends])
 
 
+def key_row(figures: Sequence[tuple[str, str, str]]) -> str:
+    """Return the figures that a page begins with as HTML: of each its name, its value and a note, in plain text."""
+    parts = (
+        f'<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd class="note">{escape(note)}</dd></div>\n'
+        for name, value, note in figures
+    )
+    return f'<dl class="key">\n{"".join(parts)}</dl>\n'
+
+
 def with_plots(above: str, plots: Sequence[str]) -> str:
-    """Return the content of a page: HTML of a table, and of each figure."""
-    return f'<div class="table">{above}</div>\n<main>\n{"".join(plots)}</main>\n'
+    """Return the content of a page: HTML of what is above its figures, and of each figure."""
+    return f"{above}<main>\n{''.join(plots)}</main>\n"
+
+
+def scrolling(html: str) -> str:
+    """Return a table as HTML that scrolls by itself where it is wider than the page, and shows that it does."""
+    return f'<div class="table" tabindex="0">{html}</div>\n'
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -56,13 +70,13 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         else f"<tr>{''.join(f'<td>{_lines(each)}</td>' for each in row)}</tr>\n"
         for row in rows
     )
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
+    return scrolling(f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>")
 
 
 def section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
     """Return a table under a heading, with what is said of it; "" where there are no rows. All is plain text."""
     told = f'<p class="note">{escape(note)}</p>\n' if note else ""
-    return f'<h2>{escape(title)}</h2>\n<div class="table">{told}{table(heads, rows)}</div>\n' if rows else ""
+    return f"<h2>{escape(title)}</h2>\n{told}{table(heads, rows)}" if rows else ""
 
 
 def policy(script: str = "", *, has_plots: bool = True) -> str:

@@ -46,6 +46,7 @@ def lines(
     *,
     is_log: bool = False,
     marks: Marks = NO_MARKS,
+    note: str = "",
 ) -> str:
     """Return a plot of one or more lines as an HTML figure. A line has a gap where a value is not finite.
 
@@ -58,6 +59,7 @@ def lines(
         drawn: the lines.
         is_log: draw x on a logarithmic axis; points with x ≤ 0 are left out.
         marks: what is marked along the x axis.
+        note: a sentence below the plot.
     """
     columns = [(np.asarray(line.x, float), np.asarray(line.y, float)) for line in drawn]
     if is_log:
@@ -65,7 +67,7 @@ def lines(
     low, high = limits((np.log10(x) if is_log else x for x, _ in columns), from_0=not is_log)
     heights = [*(y for _, y in columns), *(edge for line in drawn for edge in line.edges)]
     x_axis: dict[str, Any] = {**_named(x_name), **(_log(high - low) if is_log else {"type": "linear"})}
-    if any(line.is_dotted or np.size(line.x) == 1 for line in drawn):
+    if any(is_points(line, *each) for line, each in zip(drawn, columns, strict=True)):
         low, high = low - _BESIDE * (high - low), high + _BESIDE * (high - low)
     if high > low:
         x_axis["range"] = _plain(np.array([low, high]))
@@ -84,7 +86,7 @@ def lines(
     shown = [*placed, *mark_traces(marks, low, high)]
     most = max(sum(line.panel == panel for line in drawn) for panel in panels)
     hovers = "x unified" if most <= _TOLD else "closest"
-    return figure(title, shown, x_axis, y_axis, hovers=hovers, panels=[_text(panel) for panel in panels if panel])
+    return figure(title, shown, x_axis, y_axis, note, hovers, panels=[_text(panel) for panel in panels if panel])
 
 
 def _place(line: Line, panels: Sequence[str]) -> Trace:

@@ -14,7 +14,7 @@ DARK = ("#6ea8e8", "#e8955a", "#63b985", "#c585d6", "#ea7480", "#4fb6c6", "#c9aa
 """The same colours on a dark page."""
 MISSED, WINDOW = COLOURS[4], COLOURS[6]
 MOST_COLUMNS = 3  # of panels beside each other
-DASHES = ("", "7 3", "2 3")  # the second is used when all colours have been used once
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 3")  # beside colours, so that lines are told apart in grey
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 """Shapes of points, in the words of plotly.js."""
 
@@ -29,7 +29,7 @@ class Line(NamedTuple):
         is_dotted: draw only the points.
         low: [n], the lower edge of a band around the line; None: no band.
         high: [n], its upper edge.
-        beside: the name of another line with which it is compared: it has that line's colour, and is dashed.
+        beside: the name of another line with which it is compared: it has that line's colour, and another dash.
         place: its place among the lines of all plots of a page, from 0, which gives its look; None: that in its plot.
         panel: the name of the panel in which it is drawn; lines of one name look alike in all panels of a plot.
     """
@@ -90,15 +90,18 @@ def looks(drawn: Sequence[Line]) -> list[Look]:
     own = [
         Look(
             COLOURS[place % count],
-            DASHES[place // count % len(DASHES)],
-            MARKERS[(place + place // count) % len(MARKERS)],  # no dash tells points of one colour apart
+            DASHES[(place + place // count) % len(DASHES)],  # lines of one colour have others
+            MARKERS[(place + place // count) % len(MARKERS)],
         )
         for place in places
     ]
-    named = {line.name: look.colour for line, look in zip(drawn, own, strict=True)}
+    named = {line.name: look for line, look in zip(drawn, own, strict=True)}
+    beside = [
+        look if line.beside is None else named.get(line.beside, look) for line, look in zip(drawn, own, strict=True)
+    ]
     return [
-        look if line.beside is None else look._replace(colour=named.get(line.beside, look.colour), dashes=DASHES[1])
-        for line, look in zip(drawn, own, strict=True)
+        look if line.beside is None else other._replace(dashes=DASHES[1 + (other.dashes == DASHES[1])])
+        for line, look, other in zip(drawn, own, beside, strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.scenarios.reporting.remaining_time import roughly
@@ -28,29 +28,39 @@ class Work:
 
     def __init__(self, meter: Meter, name: str, steps: int, unit: str) -> None:
         self.done = 0.0
-        self._meter, self._name, self._steps = meter, shown(name), steps
-        self._task = meter.progress.add_task(self._name, total=steps, unit=unit)
+        self._meter, self._name, self._steps, self._unit = meter, shown(name), steps, unit
+        self._task = meter.progress.add_task(self._name, total=steps, unit=unit, left="")
+        self._judged: tuple[float, float] | None = None
         self._began_s = wall_seconds()
         self._next_s = self._began_s + FIRST_LINE_S
 
     @property
     def left(self) -> str:
-        """How long it will go on, in words, if that is known; else ""."""
-        elapsed_s, rest = wall_seconds() - self._began_s, self._steps - self.done
-        return f"about {roughly(elapsed_s * rest / self.done)} left" if self.done and rest > 0 else ""
+        """How long it will go on, in words, if that is known; else "".
+
+        It is judged by what follows `judge`, for the first steps have to load and to compile.
+        """
+        done, at_s = self._judged or (self.done, 0.0)
+        rest, since = self._steps - self.done, self.done - done
+        return f"about {roughly((wall_seconds() - at_s) * rest / since)} left" if rest > 0 and since > 0 else ""
+
+    def judge(self) -> None:
+        """Judge the time left by the steps from here on, unless it is judged already."""
+        self._judged = self._judged or (self.done, wall_seconds())
 
     def advance(self, steps: float = 1) -> None:
         """Note steps that are done."""
-        self.done += steps
-        self._meter.progress.advance(self._task, steps)
-        if wall_seconds() >= self._next_s and self.left and not self._meter.has_bars:
-            self._next_s += 2 * (self._next_s - self._began_s)
-            self._meter.say(f"{self._name}: {self.done:,.0f} of {self._steps:,}, {self.left}")
+        self.set(self.done + steps, self._name)
+        self.judge()
 
     def set(self, done: float, name: str) -> None:
-        """Note how many steps are done in all, and what the bar is now called; no line tells of it."""
+        """Note how many steps are done in all, and what the bar is now called."""
         self.done, self._name = done, shown(name)
-        self._meter.progress.update(self._task, completed=done, description=self._name)
+        self._meter.progress.update(self._task, completed=done, description=self._name, left=self.left)
+        if wall_seconds() >= self._next_s and not self._meter.has_bars and done < self._steps:
+            self._next_s += 2 * (self._next_s - self._began_s)
+            said = f"{self._name}: {done:,.0f} of {self._steps:,}{self._unit}"
+            self._meter.say(", ".join(filter(None, (said, self.left))))
 
     def end(self) -> None:
         """Take the bar away."""
@@ -74,8 +84,7 @@ class Meter:
             BarColumn(),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}{task.fields[unit]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=self._console,
             transient=True,
             disable=not self.has_bars,

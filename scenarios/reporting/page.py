@@ -16,10 +16,11 @@ from seedbus.scenarios.reporting import client_groups
 from seedbus.scenarios.reporting.axes import MAX_POINTS, byte_unit, metric_axis, sample_indices
 from seedbus.scenarios.reporting.client_names import named
 from seedbus.scenarios.reporting.closing_table import grouped, groups, title
-from seedbus.scenarios.reporting.document import document, section, table, with_plots
+from seedbus.scenarios.reporting.document import document, key_row, section, table, with_plots
 from seedbus.scenarios.reporting.fault_effects import HEADS, NOTE, effects, marks
 from seedbus.scenarios.reporting.figures import bars, layers, lines
 from seedbus.scenarios.reporting.findings import Finding, kept
+from seedbus.scenarios.reporting.key_figures import key_figures
 from seedbus.scenarios.reporting.looks import NO_MARKS, Line, Marks
 from seedbus.scenarios.reporting.progress import readable
 from seedbus.scenarios.reporting.results import Results, write
@@ -118,8 +119,9 @@ def content(run: Finished) -> str:
     marked = marks(run.scenario, history)
     by_number = marked.moved(-0.5)
     what = fates(history, run.arrived, absences(run.scenario, history))
+    failed = [row for group in groups(summary) for row in group if row[0].startswith("✗")]
     above = with_plots(
-        grouped([rows(run.scenario, summary), *groups(summary)]),
+        key_row(key_figures(summary)) + (grouped([failed]) if failed else ""),
         [
             *metric_plots(run.measured, marked),
             timeline(history, what, by_number, names),
@@ -132,6 +134,7 @@ def content(run: Finished) -> str:
     of_groups = list(client_groups.rows(summary))
     return above + "".join(
         [
+            grouped([*groups(summary), rows(run.scenario, summary)]),
             section("Groups of clients", client_groups.heads(has_server=has_server), of_groups, client_groups.NOTE),
             section("Faults and their effect", HEADS, effects(run.scenario, summary, history), NOTE),
             section("The clients that rounds waited for longest", *_waited(run.waits, names)) if has_server else "",

@@ -4,6 +4,7 @@
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const byTouch = matchMedia("(pointer: coarse)");
 const HEIGHT = 320, PAPER_WIDTH = 620;  // CSS pixels; the width is that of a printed page
+const NAME_WIDTH = 7;  // CSS pixels of a character of an axis's name
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];  // none that sends data
 const PANEL_HEIGHT = 210, PANEL_WIDTH = 270, MOST_PANELS = 3;  // of several in a figure; the last is for a row
 const SHAPES = {circle: "circle()", diamond: "polygon(50% 0, 100% 50%, 50% 100%, 0 50%)",
@@ -35,7 +36,7 @@ function panels(given, axis, width) {
   names.forEach((name, number) => {
     const column = number % columns, row = Math.floor(number / columns), id = number ? number + 2 : "";
     const left = column * (wide + across), top = 1 - row * (high + below);
-    const x = axis(given.xaxis), y = axis(given.yaxis), isNamed = [
+    const x = axis(given.xaxis, wide * (width - 80)), y = axis(given.yaxis, PANEL_HEIGHT - 60), isNamed = [
       number === last + Math.floor((count - last - 1) / 2), !column && row === Math.floor((rows - 1) / 2)];
     [x, y].forEach((each, index) => { if (!isNamed[index]) delete each.title; });
     found[`xaxis${id}`] = {...x, domain: [left, left + wide], anchor: `y${id}`, showticklabels: number + columns >= count,
@@ -48,12 +49,24 @@ function panels(given, axis, width) {
   return found;
 }
 
+// The name of an axis in as many lines as its length allows: plotly.js would cut off the ends of a longer one.
+function wrapped(text, length) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const line = `${lines.at(-1)} ${word}`.trim();
+    if (line.length * NAME_WIDTH > length && lines.at(-1)) lines.push(word);
+    else lines[lines.length - 1] = line;
+  }
+  return lines.join("<br>");
+}
+
 function layout(given, colours, isPrinted, width) {
   const line = {gridcolor: colours.grid, zerolinecolor: colours.grid, linecolor: colours.grid, automargin: true,
     separatethousands: true, exponentformat: "power", hoverformat: ",.6~g"};
-  const axis = own => ({...line, ...own, title: {...own.title, font: {color: colours.soft, size: 13}, standoff: 8}});
+  const axis = (own, length = HEIGHT - 90) => ({...line, ...own, title: {
+    text: wrapped(own.title?.text ?? "", length), font: {color: colours.soft, size: 13}, standoff: 8}});
   return {
-    xaxis: axis(given.xaxis), yaxis: axis(given.yaxis),
+    xaxis: axis(given.xaxis, width - 90), yaxis: axis(given.yaxis),
     yaxis2: {overlaying: "y", range: [0, 1], visible: false, fixedrange: true},  // what is marked lies on it
     font: {family: "system-ui, sans-serif", size: 12, color: colours.soft},
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: [colours.ink],
@@ -118,7 +131,12 @@ function legend(figure, plot) {
 function sample(trace) {  // a piece of what is drawn
   const piece = document.createElement("i"), isLine = trace.mode?.startsWith("lines") && !trace.fill;
   const colour = trace.fillcolor ?? trace.colorscale?.[1][1] ?? (isLine ? trace.line : trace.marker).color;
-  if (isLine) piece.style.borderTop = `2px ${trace.line.dash === "solid" ? "solid" : "dashed"} ${colour}`;
+  if (isLine) {
+    const dashes = trace.line.dash === "solid" ? [24, 0] : trace.line.dash.split(",").map(parseFloat);
+    let at = 0;
+    const stops = dashes.map((length, index) => `${index % 2 ? "transparent" : colour} ${at}px ${at += length}px`);
+    Object.assign(piece.style, {background: `repeating-linear-gradient(90deg, ${stops})`, height: "2px"});
+  }
   else Object.assign(piece.style, {background: colour, height: "9px", width: "9px", opacity: trace.opacity ?? 1,
     clipPath: SHAPES[trace.marker?.symbol] ?? "none"});
   return piece;

@@ -25,7 +25,7 @@ from seedbus.scenarios.schema.without_effect import all_caveats
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.sentences import nearest, quoted
 from seedbus.studies.analysis.quantities import group_in
-from seedbus.studies.study.claims import COSTS, FINAL, SUMMED_UP, claims
+from seedbus.studies.study.claims import COSTS, FINAL, OF_REPORTS, SUMMED_UP, claims
 from seedbus.studies.study.schema import Axis, Study, Variant, load_study
 from seedbus.studies.study.setting_names import names, settings_of
 
@@ -177,6 +177,10 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         except DataError as error:
             raise ScenarioError(name, [f"{cell.name}: {error}"]) from None
     plan = Plan(study, name, named, settings or [], folder)
+    for figure in study.ask.columns:
+        if figure not in (known_figures := figures(plan)):
+            hint = nearest(figure, known_figures)
+            raise ScenarioError(name, [f"ask.columns: {quoted(figure)} is not reported; {hint}"])
     _check_expectations(plan)
     _check_groups(plan)
     return plan
@@ -265,7 +269,7 @@ def claims_of(plan: Plan) -> list[str]:
 def figures(plan: Plan) -> list[str]:
     """Return the names of the figures that every run of a study has. Raises `ScenarioError` as `metric_of`."""
     of_features = dict.fromkeys(name for cell in plan.cells for name in cell.scenario.figures)
-    more = [*plan.study.ask.analysis, *SUMMED_UP, *of_features]
+    more = [*plan.study.ask.analysis, *SUMMED_UP, *OF_REPORTS, *of_features]
     return [*values_of_metric(plan), *costs(plan), *more]
 
 

@@ -92,7 +92,7 @@ def pairs_of(plan: Plan) -> list[tuple[str, str]]:
         bases = {_but_for(own, cell): cell.name for cell in plan.cells if getattr(cell, own) == against}
         others = (cell for members in together for cell in members if getattr(cell, own) != against)
         return [(cell.name, bases[_but_for(own, cell)]) for cell in others]
-    data = {cell.name: _data(cell) for cell in plan.cells}
+    data = {cell.name: data_of(cell) for cell in plan.cells}
     return [
         (row.name, other.name)
         for members in together
@@ -119,7 +119,7 @@ def _told_apart(cells: Sequence[Cell]) -> dict[str, str]:
     return found
 
 
-def _data(cell: Cell) -> dict[str, Any]:
+def data_of(cell: Cell) -> dict[str, Any]:
     """Return the fields of a row's task that are its data."""
     task = cell.scenario.resolved()["task"]
     return {name: value for name, value in task.items() if name not in (*OF_METHOD, "model")}

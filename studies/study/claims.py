@@ -35,8 +35,13 @@ SUMMED_UP = (
     "in_vain_share",
     "commits_with_false_reports",
     "commits_beyond_rule",
+    "rounds_without_commit",
+    "lag_mean",
+    "bytes_per_client",
 )
 """What else every run has, by the names that the `expect` of a scenario has for it."""
+OF_REPORTS = ("reports_per_round", "late_reports")
+"""Reports that count, mean over rounds; and those that came too late for their round, whether they count or not."""
 
 Verdict = Literal["does not hold", "not settled", "holds", "not reproducible from what is published"]
 RANK: tuple[Verdict, ...] = ("does not hold", "not settled", "holds")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.bus.errors import LedgerDamaged
 from seedbus.scenarios.schema.expectations import found
 from seedbus.studies.analysis.quantities import part, samples_of
 from seedbus.studies.study.cells import Plan
-from seedbus.studies.study.claims import FINAL, SUMMED_UP
+from seedbus.studies.study.claims import FINAL, OF_REPORTS, SUMMED_UP
 from seedbus.studies.study.runs import Run
 from seedbus.studies.study.store import StoredRun
 
@@ -84,5 +86,13 @@ def read_run(stored: StoredRun, metric: str, plan: Plan) -> RowRun:
     samples = {name: measured.get(part(name, metric), {}).get(samples_of(name)) for name in ask.analysis}
     figures["forward_passes"] = figures.pop("evaluations")
     figures["bytes"] = up + down
-    figures |= {} if run.results is None else found(SUMMED_UP, run.results.summary, run.lines)
+    if run.results is not None:
+        figures |= found(SUMMED_UP, run.results.summary, run.lines) | _of_reports(run.results.summary)
     return RowRun(stored.scenario.seed, run, final | more | figures, samples)
+
+
+def _of_reports(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the figures `OF_REPORTS` of a run."""
+    refused = sum(summary["refusals"].get("late", {}).values())
+    counted, late = summary["participation"]["counted"]["total"], summary["staleness"]["late"] + refused
+    return dict(zip(OF_REPORTS, (counted / max(1, summary["rounds"]), late), strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from seedbus.bus.text import counted
 from seedbus.scenarios.reporting.closing_table import grouped
 from seedbus.scenarios.reporting.terminal import shown
 from seedbus.studies.study.cells import Plan
@@ -35,6 +34,7 @@ class LiveStudy:
         self._running: dict[tuple[str, int], int] = {}
         self._failures: list[str] = []
         self._read, self._report = 0, ""
+        self._most = {cell.name: cell.scenario.stop.rounds for cell in plan.cells}
 
     def begins(self, plan: Plan, what: str, runs: int, rounds: int, finished: int) -> None:
         self._what, self._all, self._finished = what, runs, finished
@@ -73,4 +73,6 @@ class LiveStudy:
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield self._what, f"{self._finished:,} of {self._all:,} are finished"
         for (row, seed), rounds in list(self._running.items())[:MAX_LISTED]:
-            yield f"{shown(row)}, seed {seed}", counted(rounds, "round")
+            most = self._most.get(row)
+            of = f" of {most:,}" if most else ""
+            yield f"{shown(row)}, seed {seed}", f"{rounds:,}{of} rounds"

@@ -38,6 +38,7 @@ _COSTS = {
 _EPSILON = ("epsilon", "ε at the end (log scale)")
 OVER = [what.replace(" ", "-") for what in (*_COSTS, _EPSILON[0])]
 """How the names of files say what a metric is drawn over."""
+BANDS = "Lines are means over seeds, and bands one standard deviation on each side."
 MAX_PANELS = 12  # of a figure; more stand in further ones
 
 
@@ -63,7 +64,13 @@ class Plot(NamedTuple):
     @property
     def figure(self) -> str:
         """The plot as an HTML figure."""
-        return lines(self.title, self.x_name, self.y_name, self.drawn, is_log=self.is_log)
+        return lines(self.title, self.x_name, self.y_name, self.drawn, is_log=self.is_log, note=self.note)
+
+    @property
+    def note(self) -> str:
+        """What the plot's bands are; "" if no line has one that is seen."""
+        bands = [np.subtract(*line.edges) for line in self.drawn if line.edges]
+        return BANDS if any(np.nan_to_num(each).any() for each in bands) else ""
 
     @property
     def paper(self) -> Figure:

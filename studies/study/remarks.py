@@ -13,6 +13,7 @@ from seedbus.scenarios.schema.amounts import cost_of, words_of
 from seedbus.studies.analysis.quantities import quantity
 from seedbus.studies.study.cells import Plan
 from seedbus.studies.study.claims import FINAL, chance, in_words
+from seedbus.studies.study.interactions import interactions
 from seedbus.studies.study.intervals import Difference, by_chance
 from seedbus.studies.study.published import published
 from seedbus.studies.study.results import StudyResults
@@ -36,6 +37,7 @@ def sentences(results: StudyResults) -> list[str]:
             found += _compared(results, where, pairs) + _measured(results, figure, where)
         else:
             found += _compared(results, shown(quantity(figure).words), pairs)
+    found += _survival(results)
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
     found += _beyond_rule(results) + _chosen_in_vain(results)
@@ -102,6 +104,33 @@ def _compared(results: StudyResults, where: str, pairs: list[tuple[str, str, Dif
         found += [f"{begin}{sentence}" for sentence in _unseen(results, members)]
     left = [f"{shown(words)} ({len(members):,})" for words, members in list(parts.items())[MAX_CIRCUMSTANCES:]]
     return [*found, f"and pairs under more circumstances (differences.csv): {'; '.join(left)}"] if left else found
+
+
+def _survival(results: StudyResults) -> list[str]:
+    """Return what circumstances cost each row, and which of two rows they cost more; nothing under the same ones."""
+    sign, changes = -1 if results.is_rising else 1, interactions(results)
+    told: dict[str, list[str]] = {}
+    if results.plan.study.ask.against in results.circumstances:  # the differences of these rows are told already
+        changes = [each for each in changes if each.other]
+    for row, other, under, _, each in changes:
+        ends = sorted((sign * each.low, sign * each.high))
+        if other and each.is_seen:
+            more, less = (row, other) if ends[0] > 0 else (other, row)
+            amount = _with_interval(results, abs(each.mean), *sorted(map(abs, ends)))
+            begin, said = f"{shown(under)} costs {shown(more)} more than {shown(less)}", f"by {amount}"
+        else:
+            begin = f"{each.verdict}, what {shown(under)} costs more" if other else f"{shown(under)} costs"
+            rows = f"{shown(row)} − {shown(other)} =" if other else shown(row)
+            said = f"{rows} {_with_interval(results, sign * each.mean, *ends)}"
+        told.setdefault(begin + (":" if other and not each.is_seen else ""), []).append(said)
+    if not told:
+        return []
+    pairs = [(row, other, each) for row, other, _, _, each in changes if other]
+    how = f", {_intervals(results, pairs)}" if pairs else ""
+    found = [f"{begin} {'; '.join(each[:MAX_SENTENCES])}" for begin, each in told.items()]
+    rest = [f"and {len(found) - MAX_SENTENCES:,} more (interactions.csv)"] if found[MAX_SENTENCES:] else []
+    return [f"Lost in {shown(results.metric)} (average at the end) against {shown(changes[0].against)}{how}:",
+            *found[:MAX_SENTENCES], *rest]  # fmt: skip
 
 
 def _intervals(results: StudyResults, pairs: list[tuple[str, str, Difference]]) -> str:

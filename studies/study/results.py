@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -437,23 +438,37 @@ class StudyResults:
         return found
 
     def _difference(self, row: str, other: str, figure: str = FINAL, pairs: int = 1) -> Difference | None:
-        """Return a row's figure minus another's; None if a run has diverged or lacks it, or no seed is shared.
+        return self.contrast([row], [other], figure, pairs)
 
-        Unless both have the same tuned values, the interval is wider by what each may gain with a tied value.
+    def contrast(
+        self, plus: Sequence[str], minus: Sequence[str], figure: str = FINAL, pairs: int = 1
+    ) -> Difference | None:
+        """Return a figure's sum over some rows minus that over as many others, paired over seeds.
+
+        It is None if a run has diverged or lacks the figure, or no seed is shared. Unless all have the same tuned
+        values, the interval is wider by what each may gain with a tied value.
+
+        Args:
+            plus: the rows that are added: one for a difference, two for a difference of two differences.
+            minus: the rows that are subtracted.
+            figure: the figure.
+            pairs: see `Difference.of`.
         """
-        values, others = (
-            {member.seed: member.figures.get(figure) for member in self.members[each]} for each in (row, other)
-        )
-        paired = [(values[seed], others[seed]) for seed in values if seed in others]
-        known = [value - less for value, less in paired if value is not None and less is not None]
-        if not known or len(known) < len(paired) or {row, other} & set(self.diverged):
+        rows = [*plus, *minus]
+        values = [{member.seed: member.figures.get(figure) for member in self.members[each]} for each in rows]
+        paired = [[each[seed] for each in values] for seed in values[0] if all(seed in each for each in values)]
+        known = [[each for each in seed if each is not None] for seed in paired]
+        if not known or any(len(each) < len(rows) for each in known) or {*rows} & {*self.diverged}:
             return None
-        step = max(self._step(row, figure), self._step(other, figure))
+        count = len(plus)
+        step = max(self._step(each, figure) for each in rows) * math.sqrt(count)  # the errors of rounding add up
         low, high = self._range(figure)
-        found = Difference.of(known, self.plan.study.ask.confidence, pairs, step, (low - high, high - low))
-        if self._chosen(row) == self._chosen(other):
+        reach = count * (high - low)
+        contrasts = [sum(each[:count]) - sum(each[count:]) for each in known]
+        found = Difference.of(contrasts, self.plan.study.ask.confidence, pairs, step, (-reach, reach))
+        if all(self._chosen(each) == self._chosen(rows[0]) for each in rows):
             return found
-        gains = (self.regrets.get(other, 0.0), self.regrets.get(row, 0.0))
+        gains = [sum(self.regrets.get(each, 0.0) for each in side) for side in (minus, plus)]
         below, above = gains if self.is_rising else gains[::-1]
         return replace(found, low=found.low - below, high=found.high + above)
 

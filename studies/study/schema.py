@@ -37,6 +37,11 @@ def _as_mapping(settings: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _as_variant(settings: Any) -> Any:
+    """Return the name of a scenario as a variant that has it as its base."""
+    return {"base": settings} if isinstance(settings, str) else _as_mapping(settings)
+
+
 def _fields(settings: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield the path of every field that settings set; of a section, those of the fields in it."""
     for name, value in settings.items():
@@ -79,6 +84,7 @@ class Ask(Settings):
         description="the variant that the others are compared with under each condition, the condition that the others "
         "are compared with for each variant, or the row that all others are; none: rows that differ in one thing",
     )
+    columns: list[str] = Field(default=[], description="the table's figures; none: those that are asked for, and costs")
     confidence: float = Field(default=0.95, ge=0.5, lt=1, description="of the intervals")
     together: bool = Field(
         default=False, description="whether all intervals of differences hold together with that confidence"
@@ -191,9 +197,9 @@ class Study(Settings):
     base: str | dict[str, Any] | None = Field(
         default=None, description="a scenario file, a name from `seedbus list`, or the fields of a scenario"
     )
-    variants: dict[str, Annotated[Variant, BeforeValidator(_as_mapping)]] = Field(
+    variants: dict[str, Annotated[Variant, BeforeValidator(_as_variant)]] = Field(
         default={},
-        description="rows by name, each a list of settings, or fields and values; `base` and `tune` may be among them",
+        description="rows by name, each a list of settings, fields and values with `base` and `tune`, or only a base",
     )
     conditions: dict[str, Annotated[dict[str, Any], BeforeValidator(_as_mapping)]] = Field(
         default={},
@@ -288,6 +294,7 @@ class Study(Settings):
         """Raise `ValueError` for a value that is asked for twice, and for `smoothed` without a target."""
         ask = self.ask
         each_once: dict[str, list[Any]] = {"seeds": self.seeds, "ask.at": ask.at, "ask.splits": ask.splits}
+        each_once |= {"ask.columns": ask.columns}
         each_once |= {"ask.target": ask.target if isinstance(ask.target, list) else [], "ask.analysis": ask.analysis}
         for field, values in each_once.items():
             if len(set(values)) < len(values):

@@ -12,25 +12,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seedbus.bus.files import make_folder, read
+from seedbus.bus.text import counted
 from seedbus.scenarios.reporting import text_tables
-from seedbus.scenarios.reporting.document import document, section, table, with_plots
+from seedbus.scenarios.reporting.document import document, key_row, section, table, with_plots
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.paper import file_of
 from seedbus.scenarios.reporting.results import write
 from seedbus.scenarios.reporting.terminal import shown
-from seedbus.studies.study import provenance
+from seedbus.studies.study import interactions, provenance
+from seedbus.studies.study.key_figures import key_figures
 from seedbus.studies.study.plots import OVER, Plot, plots
 from seedbus.studies.study.remarks import sentences
 from seedbus.studies.study.results import StudyResults
 from seedbus.studies.study.schema import RUNS
 from seedbus.studies.study.tables import (
+    caption,
     cells,
+    count,
     csv,
     latex,
     latex_table,
     markdown,
+    size,
     small,
     title,
+    unit_of,
+    with_value,
 )
 
 if TYPE_CHECKING:
@@ -84,9 +91,9 @@ def _written(results: StudyResults, meter: Meter) -> Path:
     make_folder(figures)
     all_plots = list(plots(results))
     for plot in meter.over(f"{results.plan.study.name}: drawing figures", all_plots):
-        figure = plot.paper
-        write(figures / f"{plot.name}.svg", file_of(figure, "svg", plot.title))
-        write(figures / f"{plot.name}.pdf", file_of(figure, "pdf", plot.title))
+        figure, about = plot.paper, ". ".join(filter(None, (plot.title, plot.note)))
+        write(figures / f"{plot.name}.svg", file_of(figure, "svg", about))
+        write(figures / f"{plot.name}.pdf", file_of(figure, "pdf", about))
     write(folder / PAGE, page(results, all_plots))
     write(folder / provenance.FILE, provenance.text(results))
     write(folder / "table.md", markdown(results) + "\n")
@@ -101,6 +108,8 @@ def _written(results: StudyResults, meter: Meter) -> Path:
         "curves": results.curves,
         "differences": results.differences,
     }
+    if len(results.circumstances) > 1:
+        frames["interactions"] = interactions.frame(results)
     for name, frame in (frames | ({"trials": results.trials} if results.tuned else {})).items():
         write(folder / f"{name}.csv", csv(frame))
         write(folder / f"{name}.parquet", frame.to_parquet(index=False))
@@ -122,6 +131,7 @@ def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:
         former += [results.folder / f"trials.{suffix}" for suffix in ("csv", "parquet")]
     if len(results.circumstances) == 1:
         former += [results.folder / f"{BY_CONDITION}.{suffix}" for suffix in ("md", "tex")]
+        former += [results.folder / f"interactions.{suffix}" for suffix in ("csv", "parquet")]
     for path in former:
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -139,4 +149,22 @@ def content(results: StudyResults, all_plots: list[Plot]) -> str:
         tables = table(*small(results)) + tables
     told = "".join(f"<p>{escape(shown(sentence))}</p>\n" for sentence in sentences(results))
     made = section("Made with", ["what", ""], provenance.rows(provenance.provenance(results)))
-    return with_plots(tables + told, [plot.figure for plot in all_plots]) + made
+    above = with_plots(key_row(key_figures(results)), [plot.figure for plot in all_plots])
+    return f'{above}<p class="note">{escape(caption(results))}</p>\n{tables}{told}{_runs(results)}{made}'
+
+
+def _runs(results: StudyResults) -> str:
+    """Return the list of runs, with where each lies from the study's folder."""
+    heads = ["run", "seed", "rounds", results.metric, "bytes", "folder"]
+    units = {"rounds": count, "last": unit_of(results.metric), "bytes": size}
+    rows = [
+        [shown(row), f"{member.seed}"]
+        + [
+            "–" if (value := member.figures.get(name)) is None else with_value(value, unit)
+            for name, unit in units.items()
+        ]
+        + [f"../{RUNS}/{Path(member.run.folder).name}"]
+        for row, members in results.members.items()
+        for member in members
+    ]
+    return f"<details><summary>{counted(len(rows), 'run')}</summary>\n{table(heads, rows)}</details>\n"

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.sentences import nearest
+from seedbus.studies.study import interactions
 from seedbus.studies.study.plots import plots
 from seedbus.studies.study.results import StudyResults
 from seedbus.studies.study.study_page import write_report
 from seedbus.studies.study.tables import html, latex
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -37,6 +39,11 @@ class StudyReport(StudyResults):
         if name not in drawn:
             raise ScenarioError("StudyReport.plot", [f"there is no plot {name!r}; {nearest(str(name), drawn)}"])
         return drawn[name].paper
+
+    @property
+    def interactions(self) -> pd.DataFrame:
+        """What circumstances change in each row, and that minus the same of each other row, as `interactions.csv`."""
+        return interactions.frame(self)
 
     def to_latex(self) -> str:
         """Return the table in LaTeX, as `table.tex` in the folder has it."""

@@ -17,6 +17,7 @@ from seedbus.scenarios.reporting.terminal import console, in_markdown, shown
 from seedbus.scenarios.reporting.text_tables import table_of
 from seedbus.scenarios.schema.amounts import words_of
 from seedbus.studies.analysis.quantities import quantity
+from seedbus.studies.study.cells import values_of_metric
 from seedbus.studies.study.claims import FINAL
 from seedbus.studies.study.intervals import Mean
 from seedbus.studies.study.remarks import sentences
@@ -77,7 +78,21 @@ class Column(NamedTuple):
 
 
 def columns(results: StudyResults) -> list[Column]:
-    """Return the columns of figures."""
+    """Return the columns of figures: those that `ask.columns` names, or all that there are."""
+    found, chosen = _columns(results), results.plan.study.ask.columns
+    known = {each.figure: each for each in [*found, *_OF_ROUNDS]}
+    return [known.get(name) or _column(results, name) for name in chosen] or found
+
+
+def _column(results: StudyResults, figure: str) -> Column:
+    """Return the column of a figure that no table has unless it is asked for."""
+    kinds = {"bytes": size, "_share": _share, "simulated_s": seconds}
+    unit = next((unit for part, unit in kinds.items() if part in figure), count)
+    is_value = figure in values_of_metric(results.plan)
+    return Column(shown(figure.replace("_", " ")), figure, unit_of(results.metric) if is_value else unit, figure)
+
+
+def _columns(results: StudyResults) -> list[Column]:
     ask, metric, served = results.plan.study.ask, shown(results.metric), results.served
     unit = unit_of(metric)
     found = [
@@ -107,6 +122,7 @@ def columns(results: StudyResults) -> list[Column]:
         Column("bytes", "bytes", size, "cost"),
         Column("simulated time", "simulated_s", seconds, "cost"),
         Column("forward passes", "forward_passes", count, "cost"),
+        *(_OF_ROUNDS if any(cell.scenario.faults for cell in results.plan.cells) else []),
     ]
 
 
@@ -139,7 +155,7 @@ def cells(results: StudyResults) -> tuple[list[str], list[list[str]]]:
 
 def small(results: StudyResults) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of a small table, safe to print: the final metric of rows under each circumstances."""
-    column = columns(results)[0]._replace(has_interval=False)
+    column = _columns(results)[0]._replace(has_interval=False)
     found: dict[str, dict[str, str]] = {}
     for words, members in results.circumstances.items():
         for row, name in members.items():
@@ -155,7 +171,9 @@ def show(results: StudyResults) -> None:
     first = len(heads) - len(columns(results))
     stacks = [*(str(number) for number in range(first)), *(each.stack for each in columns(results))]
     shown_rows = (row if len(row) == 1 else stacked(row, stacks) for row in rows)
-    text_tables.show(table_of(stacked(heads, stacks), shown_rows, has_lines=True), title(results))
+    text_tables.show(
+        table_of(stacked(heads, stacks), shown_rows, has_lines=True), f"{title(results)}: {caption(results)}"
+    )
     for sentence in sentences(results):
         console().print(shown(sentence), soft_wrap=True, highlight=False)
 
@@ -177,7 +195,7 @@ def markdown(results: StudyResults) -> str:
 def html(results: StudyResults) -> str:
     """Return the table as HTML, with its title above and the sentences below it."""
     said = "".join(f"<li>{escape(shown(sentence))}</li>\n" for sentence in sentences(results))
-    return f"<p>{escape(title(results))}</p>\n{table(*cells(results))}<ul>\n{said}</ul>\n"
+    return f"<p>{escape(title(results))}: {escape(caption(results))}</p>\n{table(*cells(results))}<ul>\n{said}</ul>\n"
 
 
 def latex(results: StudyResults) -> str:
@@ -241,11 +259,13 @@ def csv(frame: pd.DataFrame) -> str:
 
 
 def title(results: StudyResults) -> str:
-    """Return the table's title."""
-    study = results.plan.study
-    runs = sum(map(len, results.members.values()))
-    what = study.description or study.name
-    return shown(f"{what}: {counted(runs, 'run')}; {_reading(results)}")
+    """Return the title of the table and of the page."""
+    return shown(results.plan.study.description or results.plan.study.name)
+
+
+def caption(results: StudyResults) -> str:
+    """Return of how many runs the table is, and how a cell is to be read."""
+    return f"{counted(sum(map(len, results.members.values())), 'run')}; {_reading(results)}"
 
 
 def _reading(results: StudyResults) -> str:
@@ -273,6 +293,12 @@ def _plain(number: float, places: int) -> str:
     return f"{number:,.{places}f}" if abs(number) < MAX_PLAIN else f"{number:.3g}"
 
 
+def with_value(value: float, unit: Unit) -> str:
+    """Return a value with its unit."""
+    factor, name, places = unit(value)
+    return with_unit(_plain(factor * value, places), name)
+
+
 def unit_of(metric: str) -> Unit:
     return _share if is_share(metric) else number
 
@@ -296,6 +322,14 @@ def size(value: float) -> tuple[float, str, int]:
 
 def seconds(value: float) -> tuple[float, str, int]:
     return 1, "s", 1
+
+
+_OF_ROUNDS = [
+    Column("reports a round", "reports_per_round", lambda value: (1, "", 1), "rounds"),
+    Column("rounds without a commit", "rounds_without_commit", count, "rounds"),
+    Column("late reports", "late_reports", count, "rounds"),
+]
+"""What faults do to rounds; shown of a study with any."""
 
 
 def _latex_head(head: str, width: int, side: str) -> str:

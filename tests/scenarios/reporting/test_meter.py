@@ -39,24 +39,32 @@ def test_without_a_terminal_a_line_says_ever_more_seldom_how_far_it_is(
     assert capsys.readouterr().err.splitlines() == ([] if is_quiet else said)
 
 
-def test_the_line_of_each_run_says_how_long_those_with_it_will_go_on(
+def test_the_line_of_each_run_says_how_long_those_with_it_will_go_on_but_the_first(
     time: Time, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Meter() as meter:
         progress = StudyProgress("mine", meter)
         progress.begins(None, "trials (batch 2 of 3)", 4, 30, 1)  # type: ignore[arg-type]
         time.now_s = 60.0
-        progress.advanced("b", 1, 5)
         progress.ended("a", 1, 10, None)
+        time.now_s = 65.0
+        progress.advanced("b", 1, 5)
+        time.now_s = 70.0
         progress.ended("b", 1, 10, "no memory")
         progress.ended("c", 1, 10, None)
         progress.begins(None, "trials (batch 3 of 3)", 1, 10, 0)  # type: ignore[arg-type]
+        progress.advanced("d", 1, 1)
+        time.now_s = 100.0
+        progress.advanced("d", 1, 4)
     assert capsys.readouterr().err.splitlines() == [
         "mine: 4 trials (batch 2 of 3), 1 of them finished already",
-        "2/4  a, seed 1: done; about 60 s left",
-        "2/4  b, seed 1: failed: no memory; about 30 s left",
+        "mine  2/4 trials (batch 2 of 3): 10 of 30 rounds",
+        "2/4  a, seed 1: done",
+        "mine  2/4 trials (batch 2 of 3) (b, seed 1: 5): 15 of 30 rounds, about 15 s left",
+        "2/4  b, seed 1: failed: no memory; about 10 s left",
         "3/4  c, seed 1: done",
         "mine: 1 trial (batch 3 of 3)",
+        "mine  0/1 trials (batch 3 of 3) (d, seed 1: 4): 4 of 10 rounds, about 60 s left",
     ]
 
 

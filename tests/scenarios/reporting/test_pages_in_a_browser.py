@@ -33,6 +33,15 @@ OVERPRINTED = """
 DRAWN = """
 [...document.querySelectorAll('.plot')].every(
   each => each.querySelectorAll('.main-svg [class^="x"][class$="title"]').length === 1)"""
+CUT = """
+[...document.querySelectorAll('.plot')].flatMap(plot => {
+  const whole = plot.querySelector('.main-svg').getBoundingClientRect();
+  return [...plot.querySelectorAll('text[class$="title"]')].filter(text => {
+    const {left, right, top, bottom} = text.getBoundingClientRect();
+    return left < whole.left || right > whole.right || top < whole.top || bottom > whole.bottom;
+  }).map(text => text.textContent);
+})"""
+FIRST_PLOT_ENDS = "document.querySelector('figure .nsewdrag').getBoundingClientRect().bottom + scrollY"
 BUTTONS = {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
 COMPARED = {"Loss over rounds", "Loss over bytes"}
 RUN = COMPARED | {"Which clients took part", "How long rounds took", "Where the time went", "Lag per client", "Lag"}
@@ -57,7 +66,7 @@ def fits_everywhere(tab: Browser, url: str, headings: set[str], ready: str = "tr
             assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]
             assert headings <= set(tab.evaluate("[...document.querySelectorAll('figcaption')].map(e => e.textContent)"))
             assert tab.evaluate("document.querySelector('h1').textContent")
-            assert tab.evaluate(DRAWN) and tab.evaluate(OVERPRINTED) == []
+            assert tab.evaluate(DRAWN) and tab.evaluate(OVERPRINTED) == [] and tab.evaluate(CUT) == []
             assert BUTTONS == set(
                 tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(each => each.dataset.title)")
             ), "none of them sends data"
@@ -71,6 +80,9 @@ def test_the_pages_of_runs_and_of_their_comparison_fit(tab: Browser, tmp_path: P
         go(tmp_path / name, lossy(name=name, seed=seed, stop={"rounds": 120}, faults=[outage]))
     assert seedbus("compare", tmp_path / "first", tmp_path / "second", "--out", tmp_path / "both.html").code == 0
     fits_everywhere(tab, (tmp_path / "first" / "report.html").as_uri(), RUN)
+    assert tab.evaluate(FIRST_PLOT_ENDS) < PHONE[1], "the first screen of a phone has a whole plot"
+    shadows = "getComputedStyle(document.querySelector('.table:last-of-type')).backgroundAttachment"
+    assert tab.evaluate(shadows).count("local") == 2, "a table that scrolls shows that it does"
     assert tab.evaluate("document.body.innerText").count("in force: partition") >= 3
     fits_everywhere(tab, (tmp_path / "both.html").as_uri(), COMPARED)
 

@@ -87,6 +87,21 @@ def test_the_page_is_well_formed_loads_nothing_and_holds_the_closing_table(resul
     assert len(re.findall("<script>", own(whole))) == 1 and len(whole) < 6_000_000
 
 
+def test_a_page_begins_with_what_was_reached_and_sent_lag_and_what_faults_cost(results: Results) -> None:
+    html, summary = own(text_of(results)), results.summary
+    names = re.findall('<dt>(.*?)</dt><dd>(.*?)</dd><dd class="note">(.*?)</dd>', html)
+    reached, sent, lag, cost = names
+    assert reached[:2] == ("loss", f"{results.metrics['loss'].iloc[-1]:.4g}")
+    whole = (results.metrics[["bytes_up", "bytes_down"]].iloc[-1]).sum()
+    assert sent[:2] == ("bytes per client", readable(whole / summary["participation"]["clients"]))
+    assert lag[1] == f"{np.median(results.history.lags):g} commits"
+    rounds, asked, counted = results.rounds, results.clients["asked"].sum(), results.clients["counted"].sum()
+    assert cost[1] == f"{(~rounds['has_commit']).sum()} of 30 rounds" and asked > counted
+    assert f"{asked - counted} of {asked} reports do not count" in cost[2]
+    order = [html.index(each) for each in ("<dl", "✗ gap", "<figure", "final digest", "Faults and their effect")]
+    assert order == sorted(order)
+
+
 def test_the_figures_hold_the_runs_numbers(results: Results) -> None:
     found = plots(text_of(results))
     (lag,) = found["Lag"]["data"]

@@ -48,7 +48,8 @@ def test_a_difference_of_differences_is_paired_over_seeds_and_finds_who_is_hurt_
     both = {each: np.subtract(LOSSES[each, "slow links"], LOSSES[each, "calm"]) for each in ("mine", "hiso")}
     wanted = both["mine"] - both["hiso"]
     low, high = stats.t.interval(0.95, 3, wanted.mean(), stats.sem(wanted))
-    *changes, pair = frame(results).itertuples()
+    rows: list[Any] = list(frame(results).itertuples())
+    *changes, pair = rows
     assert [(each.row, each.mean) for each in changes] == [(n, pytest.approx(both[n].mean())) for n in both]
     assert (pair.mean, pair.low, pair.high) == pytest.approx((wanted.mean(), low, high)) and pair.low > 0
     assert (pair.under, pair.against, pair.loses_more) == ("slow links", "calm", "mine"), "though mine is better"

@@ -33,7 +33,8 @@ MODELS = ("softmax", "mnist-cnn", "leaf-cnn", "resnet-18")
 LEAST_SIZE = 4
 """The least pixels of a side: of fewer some of these networks leave none."""
 _ENDINGS = (".png", ".jpg", ".jpeg")
-_LAYOUT = "folders train/ and test/ with a folder of .png or .jpg files for each class, or such folders alone"
+_CLASSES = "a folder of .png or .jpg files for each class"
+_LAYOUT = f"folders train/ and test/ with {_CLASSES}, or such folders alone"
 _DEEP = ("I", "F")  # the first letter of Pillow's modes with more than eight bits a channel
 
 
@@ -114,9 +115,9 @@ def read_classes(folder: Path, classes: Sequence[str], size: int, channels: int)
         DataError: a folder is none of these classes, or a file is no image.
     """
     if not folder.is_dir():
-        raise DataError(folder, "no folder", "a folder with a folder of .png or .jpg files for each class")
+        raise DataError(folder, "no folder", f"a folder with {_CLASSES}")
     _pillow_version()
-    files = _files(folder, classes, "the scenario does")
+    files = _files(folder, classes, "the scenario does", _CLASSES)
     labels = np.array([classes.index(file.parent.name) for file in files], dtype=np.int64)
     return Images(decoded(files, size, channels), labels)
 
@@ -125,8 +126,16 @@ def _is_split(folder: Path) -> bool:
     return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
-def _files(folder: Path, classes: Sequence[str], whose: str = "the training images do") -> list[Path]:
-    """Return the images of all classes in a folder, by class and name; whose: the classes are, in words.
+def _files(
+    folder: Path, classes: Sequence[str], whose: str = "the training images do", layout: str = _LAYOUT
+) -> list[Path]:
+    """Return the images of all classes in a folder, by class and name.
+
+    Args:
+        folder: the folder.
+        classes: their names.
+        whose: the classes are, in words.
+        layout: what is expected of the folder, in words.
 
     Raises:
         DataError: there are none, or a folder is of another class.
@@ -140,7 +149,7 @@ def _files(folder: Path, classes: Sequence[str], whose: str = "the training imag
             raise DataError(within, "no images", f"a file at least that ends in {', '.join(_ENDINGS)}")
         files += images
     if not files:
-        raise DataError(folder, "no folders of classes", _LAYOUT)
+        raise DataError(folder, "no folders of classes", layout)
     return files
 
 

@@ -127,6 +127,9 @@ def test_owners_bring_folders_of_images_with_some_of_the_classes(tmp_path: Path)
         bound(tmp_path / "mine", [2], task=task)
     with pytest.raises(DataError, match="found no folder"):
         bound(tmp_path / "mine" / "night" / "0.png", [2], task=task)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="found no folders of classes; expected a folder of"):
+        bound(tmp_path / "empty", [2], task=task)
 
 
 @pytest.mark.parametrize("kind", ["table", "image-folder"])

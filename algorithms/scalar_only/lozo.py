@@ -54,7 +54,7 @@ class LOZO(ScalarOnly):
     ] = Field(
         default="each",
         description="each: a loss is computed at x + μz; factored: those of a step together, by x and the factors U "
-        "and V, and no x + μz is formed: faster, and different in the last bits (docs/directions.md)",
+        "and V, and no x + μz is formed: with other last bits, and mostly faster (docs/directions.md)",
     )
     _layers: Layers | None = None
 

@@ -440,6 +440,14 @@ class Sums(Protocol):
         ...
 
 
+def local(algorithm: Algorithm, replica: Replica, memory: Any, plan: Plan, objective: Objective) -> tuple[Report, Any]:
+    """Return the report of a client that works alone, and its new memory. Raises `Declined`."""
+    (outcome,) = algorithm.local_together(replica, [memory], plan, [objective])
+    if isinstance(outcome, Declined):
+        raise outcome
+    return outcome
+
+
 def sums(algorithm: Algorithm) -> Sums:
     """Return an algorithm as one whose facts say that its reports add up; a scenario asks for sums only of such."""
     return cast("Sums", algorithm)

@@ -25,7 +25,7 @@ from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_directions
 from seedbus.agents.verification import Verifier
-from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector
+from seedbus.algorithms.contract import BadPayload, CommitGap, Declined, Replica, Vector, local
 from seedbus.bus import Envelope
 
 WITHOUT_STATE, FROM_ANOTHER_RUN = (RETURNS.index(how) for how in ("without-state", "from-another-run"))
@@ -330,8 +330,5 @@ class Host:
     def _first_values(self, client: int) -> Vector:
         """The values that the client would have reported in round 0. They are computed anew: no process stores them."""
         plan = self.algorithm.plan(0, 0, of_directions(self._tampering.seed, 0))
-        objective = self.problem.objective(client, 0)
-        (outcome,) = self.algorithm.local_together(self.replicas.first(), [None], plan, [objective])
-        if isinstance(outcome, Declined):
-            raise outcome
-        return self.algorithm.values(outcome[0])
+        report, _ = local(self.algorithm, self.replicas.first(), None, plan, self.problem.objective(client, 0))
+        return self.algorithm.values(report)

@@ -26,7 +26,7 @@ from seedbus.agents.gossip.commit_set import CommitSet, Record
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_step
-from seedbus.algorithms.contract import Declined, Replica
+from seedbus.algorithms.contract import Replica, local
 from seedbus.bus import Bus, Envelope, Kind, Tally
 from seedbus.bus.envelope import ARRAY_LIMIT, NO_TALLY
 from seedbus.bus.keyed_random import below
@@ -57,10 +57,7 @@ class Steps:
             PluginError: the algorithm's clients remember something, which no node keeps.
         """
         plan = self._plan(node, round)
-        (outcome,) = self.algorithm.local_together(replica, [None], plan, [self._problem.objective(node, round)])
-        if isinstance(outcome, Declined):
-            raise outcome
-        report, memory = outcome
+        report, memory = local(self.algorithm, replica, None, plan, self._problem.objective(node, round))
         if memory is not None:
             what = f"a client of {self.algorithm.facts.label} remembers something"
             raise PluginError(f"{what}; without a server (topology) nodes keep nothing from step to step")

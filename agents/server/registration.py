@@ -374,13 +374,9 @@ class Registration:
             for address, version in zip(worker.addresses, versions, strict=True)
             if partial_downloads.get(address) and (base := version_of(partial_downloads[address], address)) > version
         ]
-        stated = [
-            span.version for join in worker.joins for span in join.spans for _ in range(span.first, span.last + 1)
-        ]
-        if is_real_time and stated == versions:
+        last = max([*versions, *(base for _, base in notes)], default=0)
+        if is_real_time and _stated(worker.joins) == versions:
             last, pruned = 0, None
-        else:
-            last = max([*versions, *(base for _, base in notes)], default=0)
         log = self._coordinator.history.between(0, last)
         packed_notes = pack_notes([note for note, _ in notes])
         algorithm, newest = self._coordinator.algorithm, self._coordinator.version
@@ -389,6 +385,11 @@ class Registration:
         lacks = {"lacks_evaluator": True} if EVALUATOR in self.missing else {}
         self._observer.noted("joined", host=worker.offer.host, clients=clients, missing=self._missing_clients, **lacks)
         return self._bus.record(welcome)
+
+
+def _stated(joins: Sequence[messages.Join]) -> list[int]:
+    """The versions at which a process says that its clients are, by client."""
+    return [span.version for join in joins for span in join.spans for _ in range(span.first, span.last + 1)]
 
 
 def _clients(spans: Sequence[Span], offered: SpanSet) -> list[int] | None:

@@ -8,20 +8,20 @@ replicas that fold the same scalars; losses differ from those at x + μz in thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from seedbus.algorithms.directions.low_rank import LowRankDirections
-from seedbus.algorithms.objective import Factored as FactoredObjective
+from seedbus.algorithms.objective import Factored as HasFactors
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.differences import Losses, Shift
-from seedbus.algorithms.scalar_only.perturbed import Copying, read
+from seedbus.algorithms.scalar_only.perturbed import Copying, having, read
 
 
 class Factored(Copying):
     """The model of `revert: copy`, whose losses are measured by factors."""
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        clients = [factored(objective) for objective in objectives]
+        needed_by = "algorithm.forward: factored"
+        clients: list[HasFactors] = [having("measure_factored", each, needed_by) for each in objectives]
         directions = self._directions
         if not isinstance(directions, LowRankDirections):
             raise TypeError(f"{type(directions).__name__} have no factors, which forward: factored needs")
@@ -33,11 +33,3 @@ class Factored(Copying):
             return read(clients[0], [[client.measure_factored(self._k, factors)] for client in clients])
 
         return losses
-
-
-def factored(objective: Objective) -> FactoredObjective:
-    """Return an objective as one with losses by factors. Raises `TypeError` if it has none."""
-    either: Any = objective
-    if not hasattr(objective, "measure_factored"):
-        raise TypeError(f"{type(objective).__name__} has no measure_factored, which algorithm.forward: factored needs")
-    return either  # type: ignore[no-any-return]

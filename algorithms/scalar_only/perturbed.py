@@ -301,18 +301,21 @@ PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light"
 
 def gradient_of(objective: object, needed_by: str) -> Callable[[int], Vector]:
     """Return the gradient of an objective by local step; needed_by: what needs it. Raises `TypeError` without one."""
-    gradient: Callable[[int], Vector] | None = getattr(objective, "gradient", None)
-    if gradient is None:
-        raise TypeError(f"{type(objective).__name__} has no gradient, which {needed_by} needs")
+    gradient: Callable[[int], Vector] = having("gradient", objective, needed_by).gradient
     return gradient
 
 
 def sloped(objective: Objective) -> Sloped:
     """Return an objective as one with derivatives along directions. Raises `TypeError` if it has none."""
-    either: Any = objective
-    if not hasattr(objective, "slope"):
-        raise TypeError(f"{type(objective).__name__} has no slope, which algorithm.estimator: forward-mode needs")
-    return either  # type: ignore[no-any-return]
+    either: Sloped = having("slope", objective, "algorithm.estimator: forward-mode")
+    return either
+
+
+def having(method: str, objective: object, needed_by: str) -> Any:
+    """Return an objective that has a method. Raises `TypeError` if it has not; needed_by: what needs it, in words."""
+    if not hasattr(objective, method):
+        raise TypeError(f"{type(objective).__name__} has no {method}, which {needed_by} needs")
+    return objective
 
 
 def read(reader: Deferred, measured: Sequence[Sequence[Any]]) -> list[list[float]]:

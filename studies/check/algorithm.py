@@ -11,10 +11,10 @@ import msgpack
 import numpy as np
 from pydantic import ValidationError
 
-from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
+from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused, local
 from seedbus.studies.analysis.client_models import Personalises
 from seedbus.studies.check.promises import bits, over_the_wire, require, require_same, spoiled
-from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, worked, x0
+from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, x0
 from seedbus.studies.check.runs import (
     ONE_WORKER,
     TWO_WORKERS,
@@ -90,9 +90,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
     replica = run.replica.copy()
     before = replica.digest()
     plan = run.algorithm.plan(len(run.commits), replica.version, 2**64 - 1)
-    first, memory = worked(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
+    first, memory = local(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
     require(replica.digest() == before, f"the digest of the replica was {before}, and is {replica.digest()}")
-    again, same = worked(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
+    again, same = local(run.algorithm, replica, None, plan, run.objective(4, len(run.commits)))
     require_same(again, first, "the second report", "and the first was")
     require_same(same, memory, "what the client then remembers", "and it was")
     try:
@@ -118,9 +118,9 @@ def local_work_leaves_the_replica_untouched_and_is_deterministic(run: Rehearsal)
 def local_work_evaluates_the_loss_as_often_as_declared(run: Rehearsal) -> None:
     """A client that took part before makes as many passes as `work` says, where a gradient counts as three."""
     for plan in run.plans:
-        _, memory = worked(run.algorithm, run.replica, None, plan, run.objective(0, plan.round))
+        _, memory = local(run.algorithm, run.replica, None, plan, run.objective(0, plan.round))
         own = run.objective(0, plan.round)
-        worked(run.algorithm, run.replica, memory, plan, own)
+        local(run.algorithm, run.replica, memory, plan, own)
         passes = own.steps_an_epoch if getattr(plan, "epochs", 0) else 1
         declared = run.algorithm.work(plan.round).evaluations * passes
         require(own.evaluations == declared, f"in round {plan.round} it was {own.evaluations}, and declared {declared}")

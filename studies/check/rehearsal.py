@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.algorithms.contract import Declined, Replica, ReportRefused, Vector
+from seedbus.algorithms.contract import Replica, ReportRefused, Vector, local
 from seedbus.algorithms.directions import reference
 from seedbus.studies.check.promises import seed_of
 from seedbus.vector import inner
@@ -196,15 +196,6 @@ class Rehearsal(NamedTuple):
         return objective(self.algorithm, client, round, self.replica.dimension, self.place)
 
 
-def worked(algorithm: Any, replica: Replica, memory: Any, plan: Any, own: Quadratic) -> tuple[Any, Any]:
-    """Return the report of a client that works alone, and its new memory. Raises `Declined`."""
-    (outcome,) = algorithm.local_together(replica, [memory], plan, [own])
-    if isinstance(outcome, Declined):
-        raise outcome
-    report, memory = outcome
-    return report, memory
-
-
 def rehearse(
     algorithm: Any,
     rounds: int = ROUNDS,
@@ -233,7 +224,7 @@ def rehearse(
         answers = {}
         for client in range(clients):
             own = objective(algorithm, client, round, dimension, place)
-            answers[client], memory[client] = worked(algorithm, replica, memory[client], plan, own)
+            answers[client], memory[client] = local(algorithm, replica, memory[client], plan, own)
             try:
                 algorithm.check(plan, answers[client])
             except ReportRefused as refused:

@@ -263,12 +263,15 @@ def test_followers_are_reset_to_the_given_versions() -> None:
     assert [hosted.host.replicas.version(client) for client in (0, 1)] == [2, 0]
 
 
-def test_followers_that_come_back_where_they_were_need_no_log() -> None:
-    hosted = followers((0, 1), versions=[2, 1])  # no replica is in memory yet
-    for _ in range(2):
-        hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, [2, 1])))
+@pytest.mark.parametrize("begin", [0, 3])
+def test_followers_that_come_back_where_they_were_need_no_log(begin: int) -> None:
+    hosted = followers((0, 1))
+    from_base = base(begin) if begin else None
+    hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, [5, 4], log(5)[begin:], base=from_base)))
+    for _ in range(2):  # at first no replica is in memory yet
+        hosted.welcome(frame(messages.welcome(ALGORITHM, HOST, 9, [5, 4])))
         replicas = hosted.host.replicas
-        assert [replicas.get(client).digest() for client in (0, 1)] == [at_version(2).digest(), at_version(1).digest()]
+        assert [replicas.get(client).digest() for client in (0, 1)] == [at_version(5).digest(), at_version(4).digest()]
 
 
 def at_version(version: int) -> Replica:

@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 from seedbus.bounded import LARGEST_TEXT, read_text
 
+PRIVATE = 0o600
+"""The mode of a file that is this user's alone."""
 TEMPORARY = "seedbus-tmp-"  # how the names of temporary folders begin
 
 MOST_TEXT = LARGEST_TEXT
@@ -91,28 +93,29 @@ def check_folder(path: Path) -> bool:
     return True
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents if they do not exist; the parents may be links.
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Create a folder with a mode, and its parents, if they do not exist; the parents may be links.
 
     Raises:
         WrongFileType: something else is there.
     """
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode, parents=True, exist_ok=True)
     check_folder(path)
 
 
-def descriptor(path: Path, flags: int) -> int:
+def descriptor(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file and return its descriptor.
 
     Args:
         path: the file.
         flags: as for `os.open`.
+        mode: of a file that is created.
 
     Raises:
         WrongFileType: something else is there.
     """
     check_file(path)  # before opening, because opening a device may have side effects
-    opened = os.open(path, flags & ~os.O_TRUNC | _FLAGS, 0o666)  # O_NOFOLLOW: it may have become a link meanwhile
+    opened = os.open(path, flags & ~os.O_TRUNC | _FLAGS, mode)  # O_NOFOLLOW: it may have become a link meanwhile
     try:
         _check(path, os.fstat(opened), flags & os.O_ACCMODE != os.O_RDONLY)
         if flags & os.O_TRUNC:
@@ -121,6 +124,11 @@ def descriptor(path: Path, flags: int) -> int:
         os.close(opened)
         raise
     return opened
+
+
+def private(path: str, flags: int) -> int:
+    """Open a regular file as `descriptor` does, this user's alone if it is created: an `opener` for `open`."""
+    return descriptor(Path(path), flags, PRIVATE)
 
 
 def read(path: Path, most: int | None = None) -> bytes:
@@ -167,8 +175,12 @@ def read_trusted(path: Path, most: int, *, is_secret: bool = False) -> bytes:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Write a file atomically: it appears under its name, synced to disk, once the block ends without an error.
+
+    Args:
+        path: the file.
+        mode: its mode.
 
     Raises:
         WrongFileType: something other than a regular file has its name, or the name of the temporary file.
@@ -177,7 +189,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     check_file(path)  # renaming would replace a link safely; the check is for its error message
     remove(unfinished)  # left by a process that was killed
     # O_EXCL: a file that has appeared under this name meanwhile is not written into
-    with open(descriptor(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+    with open(descriptor(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

@@ -24,7 +24,7 @@ import msgpack
 from seedbus.agents.errors import Forgotten, RunFolderError
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import BadPayload
-from seedbus.bus.files import atomic_write, check_folder, make_folder, read, remove
+from seedbus.bus.files import PRIVATE, atomic_write, check_folder, make_folder, read, remove
 from seedbus.discovery import PluginError
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.(memory|loss)")
@@ -131,7 +131,7 @@ class ClientStateStore:
             link.memory = memory
         else:  # the vectors of many clients would not fit into this process
             make_folder(self._folder / str(client))
-            with atomic_write(self._folder / str(client) / link.name) as file:
+            with atomic_write(self._folder / str(client) / link.name, PRIVATE) as file:
                 packed = self._packed(memory)
                 file.write(_digest(client, link, packed) + packed)
         chain.append(link)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from seedbus.agents.measuring.sums import numbers, rides, width
 from seedbus.agents.messages import Measured
 from seedbus.algorithms.contract import Vector
-from seedbus.bus.files import whole_lines
+from seedbus.bus.files import private, whole_lines
 
 METRICS = "metrics.jsonl"
 """The file of a folder with a line for each time that a client has measured."""
@@ -123,5 +123,5 @@ class OwnParts:
         line = json.dumps(own)
         if line not in self._written:
             self._written.add(line)
-            with path.open("a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", opener=private) as file:
                 file.write(line + "\n")

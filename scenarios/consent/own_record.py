@@ -18,7 +18,7 @@ from seedbus.agents.extensions import ClientPart, WorkResult
 from seedbus.agents.messages import AnyAlgorithm
 from seedbus.algorithms.contract import Declined, Replica
 from seedbus.bus import Envelope
-from seedbus.bus.files import read, whole_lines
+from seedbus.bus.files import make_folder, private, read, whole_lines
 from seedbus.bus.records import Count, Text, record
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import validate
@@ -69,7 +69,7 @@ class Recorder(ClientPart):
     def __init__(self, folder: Path, scenario: Scenario) -> None:
         self._path = folder / FILE
         self._models: dict[int, str] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, 0o700)
         whole_lines(self._path)  # a process before this one may have been killed while it wrote
         self._append(scenario.resolved())
 
@@ -84,7 +84,7 @@ class Recorder(ClientPart):
         return outcome
 
     def _append(self, line: dict[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with open(self._path, "a", encoding="utf-8", opener=private) as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seedbus.bus.clock import local_time, wall_seconds
-from seedbus.bus.files import atomic_write, check_file, make_folder, read
+from seedbus.bus.files import PRIVATE, atomic_write, check_file, make_folder, read
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.amounts import byte_count
 
@@ -90,8 +90,8 @@ class OwnerLimits:
 
     def _keep(self) -> None:
         if self._file is not None and self._counted:
-            make_folder(self._file.parent)
-            with atomic_write(self._file) as file:
+            make_folder(self._file.parent, 0o700)
+            with atomic_write(self._file, PRIVATE) as file:
                 file.write(json.dumps({"day": self._day, "bytes": self._bytes_today}).encode())
             self._next_s = wall_seconds() + KEEP_S
 

@@ -84,8 +84,8 @@ def no_exchange(round: int, version: int, cohort: Collection[int]) -> Exchange:
 class ClientPart:
     """What a feature does in a client's work. One serves all clients of a process; this one does nothing.
 
-    A process's clients call its methods in this order: `bare` and `planned` for each plan; `measured` for what came of
-    the work; `sent` for the report that leaves, which a fault may have changed; `full` for its message.
+    A process's clients call its methods in this order: `bare`, `reached` and `planned` for each plan; `measured` for
+    what came of the work; `sent` for the report that leaves, which a fault may have changed; `full` for its message.
 
     Attributes:
         is_asked: whether the server asks it questions (`Exchange.ask`).
@@ -96,6 +96,15 @@ class ClientPart:
     def bare(self, plan: Envelope) -> Envelope:
         """Return a PLAN without what the feature has added to it."""
         return plan
+
+    def reached(self, client: int, rounds: int, replica: Replica) -> None:
+        """Take note of the replica to which a client was brought, to work or to measure.
+
+        Args:
+            client: the client.
+            rounds: how many rounds its model has gone through.
+            replica: not to be written to; later messages may change it.
+        """
 
     def planned(self, plan: Envelope, replica: Replica) -> None:
         """Take note of a PLAN as it came, and of the replica to which it has brought its client.

@@ -143,7 +143,7 @@ class Host:
                 self._observer.noted("stale-plan", client=client, round=envelope.round)  # a newer message overtook it
                 return []
             replica = self.replicas.advance(client, missed, plan.version)
-            self.downloads.discard_up_to(client, plan.version)
+            self._reached(client, envelope.round, replica)
         except (BadPayload, CommitGap) as error:
             return self._unusable(envelope, error)
         try:
@@ -157,6 +157,12 @@ class Host:
         if answer is not None and (answer.round, answer.base) == (envelope.round, envelope.base):
             return [answer]
         return _Asked(client, plan, replica, missed[-1] if missed else None)
+
+    def _reached(self, client: int, rounds: int, replica: Replica) -> None:
+        """A client was brought to a version, by so many rounds."""
+        self.downloads.discard_up_to(client, replica.version)
+        for part in self._parts:
+            part.reached(client, rounds, replica)
 
     def _unusable(self, envelope: Envelope, error: BadPayload | CommitGap) -> list[Envelope]:
         """Note that a client cannot act upon a message. Returns the answers to it.
@@ -211,7 +217,7 @@ class Host:
             replica = self.replicas.advance(client, missed, envelope.base)
         except (BadPayload, CommitGap) as error:
             return self._unusable(envelope, error)
-        self.downloads.discard_up_to(client, envelope.base)
+        self._reached(client, envelope.round + (envelope.base > 0), replica)
         x = self.algorithm.point(replica, missed[-1] if missed else None)
         return [self._measures.measured(client, envelope.round, envelope.base, x).pack()]
 

@@ -114,8 +114,8 @@ def _evaluation(evaluation: Cadence, *, in_sums: bool) -> str:
 
 def _kept(scenario: Scenario, memory: str) -> str:
     where = f"in {memory}" if memory else "until it ends"
-    remembered = f", and what its clients remember of earlier rounds {where}" * scenario.algorithm.facts.remembers
+    remembered = " and what its clients remember of earlier rounds" * scenario.algorithm.facts.remembers
     return (
-        f"this process keeps the model until it ends{remembered}; the server keeps all commits, which are made of "
+        f"this process keeps the model{remembered} {where}; the server keeps all commits, which are made of "
         "reports, who was asked and who reported in each round, and the metrics"
     )

@@ -36,6 +36,7 @@ from seedbus.models.task import (
     Note,
     Problem,
 )
+from seedbus.scenarios.consent.own_model import OwnModel
 from seedbus.scenarios.consent.own_record import Recorder
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.own_data import refuse_without, with_own
@@ -219,7 +220,7 @@ def recruit(
     observer: Observer,
     memory: Path | None = None,
     on_first_memory: Callable[[], None] = lambda: None,
-    owned: Path | None = None,
+    own_model: OwnModel | None = None,
 ) -> Recruit:
     """Return the function that creates a scenario's clients.
 
@@ -229,7 +230,8 @@ def recruit(
         observer: is told of what clients refuse.
         memory: the folder for the state that clients keep between rounds; None: this process keeps it.
         on_first_memory: is called when there is such a state that this process alone keeps.
-        owned: the folder in which the clients' owner keeps what they answer; None: nowhere.
+        own_model: keeps the model for the clients' owner, who keeps what they answer in `memory` too; None: it is not
+            kept.
     """
     in_process = ClientStateStore(on_first=on_first_memory)
     faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
@@ -257,7 +259,7 @@ def recruit(
         place=placed_beside(problem),
         parts=lambda: [
             *(part for feature in scenario.features for part in feature.client_parts()),
-            *([] if owned is None else [Recorder(owned, scenario)]),
+            *([] if own_model is None or memory is None else [Recorder(memory, scenario), own_model]),
         ],
     )
 
@@ -265,6 +267,8 @@ def recruit(
         use_one_thread()  # on a new thread torch uses as many as were set last, maybe at the end of another run
         memories = in_process if memory is None else ClientStateStore(memory, spec.algorithm)
         honest = Followers(offer, spec, problem, observer, memories)
+        if own_model is not None:
+            own_model.build = build_facts(honest.host.member_proof)
         if not forges(faults):
             return honest
         return Forging(honest, faults, seed=seed, clients=clients, verify_every=spec.verify_every)

@@ -17,11 +17,12 @@ from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build, unpacked
 from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
-from seedbus.bus.files import atomic_write
+from seedbus.bus.files import atomic_write, check_file
 from seedbus.bus.text import counted
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.preprocessing import KEY, Preprocessing
 from seedbus.models.task import Problem, Task
+from seedbus.scenarios.consent import own_model
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
 from seedbus.scenarios.running.prepare import bind, build_of, followed, relabel
@@ -88,7 +89,7 @@ def replay(run: str | Path, round: int | None = None, *, task: Task | None = Non
     """Rebuild the model of a run from its journal. Damage behind the requested round does no harm.
 
     Args:
-        run: the run's folder.
+        run: the run's folder; or an owner's, of which the model that `seedbus client --out` keeps there is returned.
         round: number of rounds to replay; None: all.
         task: the run's task, if it holds functions or data sets that only a Python program has.
 
@@ -112,6 +113,9 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         if not (number is None or is_whole(number)):
             raise ScenarioError("round", [f"{number!r} is not accepted; expected a number of rounds"])
     folder = path_of(run, "run", "the folder of a run")
+    if check_file(folder / own_model.FILE):
+        yield from _of_owner(folder, rounds, task)
+        return
     own = scenario_of(folder)
     scenario = own.with_task(task)
     refuse_another(scenario, own, folder)
@@ -141,6 +145,25 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         algorithm.apply(replica, commits)
         point = algorithm.point(replica, commits[-1] if commits else None)
         yield Replayed(number, replica, problem, point, preprocessing, chain)
+
+
+def _of_owner(folder: Path, rounds: Sequence[int | None], task: Task | None) -> Iterator[Replayed]:
+    """Yield the model that an owner has kept, if `rounds` names no other. Raises as `replays` does."""
+    kept = own_model.read_model(folder)
+    scenario = kept.scenario.with_task(task)
+    refuse_another(scenario, kept.scenario, folder)
+    problem = bind(scenario)
+    check_build(folder, kept.build, build_of(scenario, problem))
+    algorithm = followed(scenario, problem)
+    try:
+        replica = chunks.unpacked(kept.replica, algorithm.replica(problem.x0()))
+    except BadPayload as error:
+        raise RunFolderError(folder / own_model.FILE, f"the model is damaged ({error})") from None
+    for number in rounds:
+        if number not in (None, kept.round):
+            what = f"{folder} is an owner's, with the model after {counted(kept.round, 'round')} alone"
+            raise ScenarioError(f"round {number}", [f"{what}; expected {kept.round}, or none"])
+        yield Replayed(kept.round, replica, problem, algorithm.point(replica), scenario.task.preprocessing())
 
 
 def _checked(run: str | Path, rounds: Sequence[int | None], stored: list[StoredRound], base: Base | None) -> list[int]:

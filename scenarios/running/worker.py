@@ -27,6 +27,7 @@ from seedbus.bus.zeromq.keys import Identity
 from seedbus.models.device import HOST, on_device
 from seedbus.models.own_code.metric_settings import OwnMetrics
 from seedbus.models.partitions.own import Own
+from seedbus.scenarios.consent.own_model import OwnModel
 from seedbus.scenarios.consent.terms import Accepted
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.gpu_admission import GpuAdmission, measuring
@@ -182,8 +183,10 @@ class _Hosting:
                 if limits is not None:  # a server that comes back finds the owner where she joined
                     self.limits = replace(limits, accepted=limits.accepted or Accepted.joined(scenario))
             problem = bind_for_clients(here, note)
-            owned = self.memory if limits is not None else None
-            ours = recruit(scenario, problem, _NotesOnly(note), self.memory, self._warn_of_loss, owned)
+            kept = None
+            if limits is not None and self.memory is not None:
+                kept = self.stack.enter_context(closing(OwnModel(self.memory, scenario, note)))
+            ours = recruit(scenario, problem, _NotesOnly(note), self.memory, self._warn_of_loss, kept)
             self.recruits[offer.scenario] = measuring(ours, scenario, measure)
             return self.recruits[offer.scenario](offer)
 

@@ -46,7 +46,10 @@ class HostOptions:
     patience: Patience = 60.0
     out: Annotated[
         Path | None,
-        typer.Option(help="A folder for what clients remember of earlier rounds; default: lost when the process ends."),
+        typer.Option(
+            help="A folder for the model, and for what clients answer, measure and remember; default: lost when the "
+            "process ends."
+        ),
     ] = None
     seed_secret: Annotated[
         Path | None,

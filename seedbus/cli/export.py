@@ -46,8 +46,8 @@ def export(
     """Export a run's model after any round, with its digest; or the messages of the run.
 
     The model is rebuilt from the journal: with scalar-only algorithms that of any round, with dense ones the newest and
-    every 50th (65 at most). Messages, also of a run that is not finished: when each was sent, by whom to whom, its
-    bytes, and what became of it.
+    every 50th (65 at most). Of a folder of `seedbus client --out` it is the model that its owner has kept. Messages,
+    also of a run that is not finished: when each was sent, by whom to whom, its bytes, and what became of it.
     """
     with cli_errors():
         if output not in _FORMS[what]:

@@ -7,7 +7,7 @@ means, or a field that a reader must not pass over, is another `version`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -92,6 +92,10 @@ class Preprocessing(Settings, frozen=True):
     """Of a text: the number of a symbol is its place here."""
     length: int | None = None
     """Of a text, in symbols."""
+    settings: dict[str, Any] | None = None
+    """Of owners' texts: the fields of `task` in the scenario."""
+    frozen: str | None = None
+    """Of owners' texts: the digest of the tokenizer, and of the weights that are not in the file."""
 
     @model_validator(mode="after")
     def _check_output(self) -> Self:

@@ -84,6 +84,17 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         metrics = {"loss": loss / len(samples), "accuracy": correct / len(samples)}
         return metrics if self.task.classes else metrics | self._generated(samples)
 
+    def outputs(self, samples: Sequence[Sample]) -> NDArray[np.float64]:
+        """Return the score of each answer of samples, [n, classes], of the parameters that the network has."""
+        encoded = [self.encoder.pairs(sample) for sample in samples]
+        outputs = np.zeros((len(samples), self.task.classes))
+        for group in chunks([sum(pair.length for pair in pairs) for pairs in encoded], EVALUATION_TOKENS):
+            if group:
+                batch = self.on_device(self._prepared(collate([pair for place in group for pair in encoded[place]])))
+                with torch.inference_mode(), explain_out_of_memory(batch.ids.shape):
+                    outputs[group] = self.scores(batch).view(len(group), -1).cpu().numpy()
+        return outputs
+
     def _evaluation_batches(self, split: str, indices: NDArray[np.int64]) -> list[tuple[Batch, Tensor]]:
         """Return the batches of an evaluation, and the labels of each.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -24,6 +24,7 @@ from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
 from seedbus.models.generators import client_key
 from seedbus.models.parameters import factored, slopes
+from seedbus.models.parameters.coordinates import aligned_zeros
 from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
@@ -266,6 +267,18 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         """Return x as tensors, by the names under which transformers and peft load them."""
         with self.trained.at(x):
             return {name.replace(".default", ""): tensor for name, tensor in self.trained.tensors().items()}
+
+    def vector_of(self, tensors: Mapping[str, Tensor]) -> NDArray[np.float32]:
+        """Return the x of which `state_dict` makes these tensors, float32 [d]. Raises `DataError`: they are others."""
+        x = aligned_zeros(self.dimension)
+        for name, view in zip(self.trained.names, self.trained.views(torch.from_numpy(x)), strict=True):
+            tensor = tensors.get(name.replace(".default", ""))
+            if tensor is None or tensor.shape != view.shape:
+                raise DataError(
+                    f"task {self._name}", f"no tensor {name} of its shape", "the tensors of the task's train"
+                )
+            view.copy_(tensor)
+        return x
 
 
 class PretrainedObjective(Compared, Generic[BatchT]):

@@ -6,7 +6,7 @@ alone, so that it does not depend on the other texts of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,17 +56,29 @@ class SentenceProblem(PretrainedProblem[Sample, SentenceBatch]):
     def measured(self, split: str, indices: NDArray[np.int64]) -> dict[str, float]:
         """Return "loss" and "accuracy", means over samples."""
         samples, chosen = self.splits[split], indices.tolist()
-        lengths = [max(len(text) for text in self._texts(split, index)) for index in chosen]
         loss = 0.0
         correct = 0
-        for group in chunks(lengths, EVALUATION_TOKENS):
-            keys = [(split, chosen[position]) for position in group]
-            labels = self.on_device(torch.tensor([samples[index].label for _, index in keys]))
-            with torch.inference_mode():
-                logits = self._logits(keys)
+        for group, logits in self._logits_of(split, chosen):
+            labels = self.on_device(torch.tensor([samples[chosen[position]].label for position in group]))
             loss += float(wide(cross_entropy(logits, labels, reduction="none")).sum())
             correct += int((logits.argmax(dim=1) == labels).sum())
         return {"loss": loss / len(chosen), "accuracy": correct / len(chosen)}
+
+    def _logits_of(self, split: str, chosen: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield groups of places in `chosen`, the indices of samples, and the logits of each, [group, classes]."""
+        lengths = [max(len(text) for text in self._texts(split, index)) for index in chosen]
+        for group in chunks(lengths, EVALUATION_TOKENS) if chosen else ():
+            with torch.inference_mode():
+                logits = self._logits([(split, chosen[position]) for position in group])
+            yield group, logits
+
+    def outputs(self, samples: Sequence[Sample]) -> NDArray[np.float64]:
+        """Return the logits of samples, [n, classes], of the parameters that the network has."""
+        self.splits["new"] = list(samples)
+        outputs = np.zeros((len(samples), self.task.classes))
+        for group, logits in self._logits_of("new", range(len(samples))):
+            outputs[group] = logits.cpu().numpy()
+        return outputs
 
     def lengths(self, indices: NDArray[np.int64]) -> list[int]:
         """See `problem.PretrainedProblem`."""

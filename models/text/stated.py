@@ -150,7 +150,7 @@ def read_texts(stated: StatedTexts, place: Path) -> list[Sample]:
         raise DataError(place, "no file", _FORMS)
     places = {value_of(label): number for number, label in enumerate(stated.labels)}
     samples = []
-    for where, row in _rows(place, (*stated.shown, stated.target)):
+    for where, row in rows_of(place, (*stated.shown, stated.target)):
         label = row[stated.target]
         if value_of(label) not in places:
             shown = ", ".join(map(repr, stated.labels[:10])) + (", …" if len(stated.labels) > 10 else "")
@@ -170,7 +170,7 @@ def nobodys_texts(stated: StatedTexts) -> list[Sample]:
     ]
 
 
-def _rows(place: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def rows_of(place: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each row is, and its cells in some columns, none of them empty. Raises `DataError`."""
     try:
         with regular(place).open("rb") as file:
@@ -179,7 +179,7 @@ def _rows(place: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, 
             rows = _lines(text, place) if place.suffix in (".jsonl", ".ndjson") else _table(text, place, columns)
             for line, row in rows:
                 where = f"{place}, line {line}"
-                yield where, {name: _cell(row, name, where) for name in columns}
+                yield where, {name: cell_of(row, name, where) for name in columns}
     except (OSError, ValueError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(place, f"a file that cannot be read ({why})", f"{_FORMS}, in UTF-8") from None
@@ -211,7 +211,7 @@ def _table(text: io.TextIOWrapper, place: Path, columns: Sequence[str]) -> Itera
             yield line, dict(zip(names, cells, strict=True))
 
 
-def _cell(row: Mapping[str, Any], name: str, where: str) -> str:
+def cell_of(row: Mapping[str, Any], name: str, where: str) -> str:
     """Return a cell as text without spaces around it. Raises `DataError` if it is empty, or no text and no number."""
     value = row.get(name)
     if isinstance(value, bool):

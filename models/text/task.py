@@ -19,10 +19,11 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from seedbus.capabilities import Fact, RulesOut, Statement
 from seedbus.models.data.batches import MICRO_BATCH
-from seedbus.models.data.roots import Roots, is_model, locate
+from seedbus.models.data.roots import Roots, is_model, locate, own_roots
 from seedbus.models.errors import DataError
 from seedbus.models.generators import generator
 from seedbus.models.partition import Divisible, Division, Partition, division_of
+from seedbus.models.preprocessing import Preprocessing
 from seedbus.models.task import Task
 from seedbus.models.text.files import Sample, read
 from seedbus.models.text.stated import OWN, StatedTexts, nobodys_texts, read_texts
@@ -216,6 +217,13 @@ class TextTask(PretrainedTask, frozen=True):
         if self.has_stated:
             yield RulesOut(Fact.COMMON, "states what owners' texts have in common", "texts")
 
+    def preprocessing(self) -> Preprocessing | None:
+        """See `task.Task`."""
+        if self.texts is None:
+            return None
+        settings = self.model_dump(mode="json", exclude={"texts": {"test_file"}}) | {"model": _portable(self.model)}
+        return Preprocessing(task=self.name, model=settings["model"], classes=self.texts.labels, settings=settings)
+
     @property
     def stated(self) -> StatedTexts:
         """What owners' texts have in common. Raises `DataError` if they are common."""
@@ -264,6 +272,14 @@ class TextTask(PretrainedTask, frozen=True):
     def class_of(self, sample: Sample) -> int:
         """See `PretrainedTask`. SQuAD counts as one class."""
         return 0 if self.dataset == "squad" else sample.label
+
+
+def _portable(model: str) -> str:
+    """Return a folder of this machine by its path inside a directory of SEEDBUS_DATA, or by its last name."""
+    if not os.path.isabs(model):
+        return model
+    inside = next((root for root in own_roots() if Path(model).is_relative_to(root)), Path(model).parent)
+    return str(Path(model).relative_to(inside))
 
 
 def named_folders(*named: str | None) -> list[Path]:

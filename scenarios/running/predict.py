@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 _BLOCK = 4  # batches of rows that become numbers together; one by one they take three times as long
 _WRITTEN = "a model that `seedbus export RUN --out FILE` has written"
 _ROWS = "the name of a CSV or Parquet file, or a list of mappings from columns to cells"
+_TEXTS = "the name of a CSV, TSV or JSON lines file, or a list of mappings from columns to cells, or of texts"
 
 
 @numeric_state()
 def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFrame:
-    """Apply the model of a table, or of a folder of images, to new samples.
+    """Apply the model of a table, of a folder of images, or of owners' texts, to new samples.
 
     New rows are read as those of the training part were: a text that the training part did not have is none of its
     texts, an empty cell is a text, and a column of numbers has a number in every row. Columns that the model does not
@@ -43,11 +44,13 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
     Args:
         model: a file that `seedbus export RUN --out FILE` or `Replayed.save` has written.
         samples: of a table a CSV or Parquet file, or a list of mappings from columns to cells, as `csv.DictReader`
-            yields them (None: an empty cell); of a folder of images a list of files.
+            yields them (None: an empty cell); of a folder of images a list of files; of owners' texts a file as they
+            have, mappings, or of one column a list of texts.
 
     Returns:
         A row for each sample, in their order, with the probability of each class in a column of its name, so that
-        `.idxmax(axis=1)` is the likeliest class; of a regression one column, the target in its own unit.
+        `.idxmax(axis=1)` is the likeliest class; of a regression one column, the target in its own unit. Those of a
+        causal model are the softmax of the mean log-likelihoods of its answers.
 
     Raises:
         DataError: the file is none of a model that can be applied so, or a sample cannot be read.
@@ -58,12 +61,17 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
 
     path = path_of(model, "model", "the name of a file")
     about, tensors = _read(path)
+    use_one_thread()
+    if about.settings is not None:
+        from seedbus.models.text.new_texts import outputs_of
+
+        scores = outputs_of(path, about, tensors, _given(samples, _TEXTS, str))
+        return pd.DataFrame(torch.from_numpy(scores).softmax(dim=1).numpy(), columns=list(about.classes or ()))
     batches, network = (_of_table if about.columns is not None else _of_images)(path, about, tensors, samples)
     try:
         network.load_state_dict(tensors, assign=True)
     except RuntimeError:
         raise DataError(path, f"tensors of another network than the {about.model} of its {KEY}", _WRITTEN) from None
-    use_one_thread()
     with torch.inference_mode():
         outputs = torch.cat([network.eval()(torch.from_numpy(batch)) for batch in batches]).double()
         if (number := about.number) is not None:
@@ -93,6 +101,15 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
     return about, tensors
 
 
+def _given(samples: Any, accepted: str, *others: type) -> Any:
+    """Return samples: the path of a file, or a list of mappings or of `others`. Raises `ScenarioError`."""
+    if isinstance(samples, str | PurePath):
+        return path_of(samples, "samples", accepted)
+    if isinstance(samples, list | tuple) and all(isinstance(row, (Mapping, *others)) for row in samples):
+        return samples
+    raise not_accepted(samples, "samples", accepted)
+
+
 def _of_table(
     path: Path, about: Preprocessing, tensors: Mapping[str, Tensor], samples: Any
 ) -> tuple[Batches, nn.Module]:
@@ -107,12 +124,7 @@ def _of_table(
     from seedbus.models.images.sample_problem import EVALUATION_BATCH
     from seedbus.models.tables.new_rows import inputs_of
 
-    if isinstance(samples, str | PurePath):
-        rows: Path | Sequence[Mapping[str, Any]] = path_of(samples, "samples", _ROWS)
-    elif isinstance(samples, list | tuple) and all(isinstance(row, Mapping) for row in samples):
-        rows = samples
-    else:
-        raise not_accepted(samples, "samples", _ROWS)
+    rows = _given(samples, _ROWS)
     if about.layers is None:
         raise _not_ours(path, about)
     hidden = [tensors.get(f"{layer}.bias", torch.empty(0)).numel() for layer in about.layers[:-1]]

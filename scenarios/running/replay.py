@@ -15,10 +15,12 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.reader import kept_every
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import check_build, unpacked
+from seedbus.agents.problem import Identified
 from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write, check_file
 from seedbus.bus.text import counted
+from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.preprocessing import KEY, Preprocessing
 from seedbus.models.task import Problem, Task
@@ -26,6 +28,7 @@ from seedbus.scenarios.consent import own_model
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
 from seedbus.scenarios.running.prepare import bind, build_of, followed, relabel
+from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
 
 
@@ -128,7 +131,7 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     problem = bind(scenario)
     relabel(scenario, problem)  # for an analysis that has clients train again
     check_build(Path(run), facts, build_of(scenario, problem))
-    preprocessing = scenario.task.preprocessing()
+    preprocessing = _preprocessing(scenario, problem)
     algorithm = followed(scenario, problem)
     use_all_cores()  # which changes no bit
     for number, chain in zip(numbers, chains, strict=True):
@@ -147,6 +150,14 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         yield Replayed(number, replica, problem, point, preprocessing, chain)
 
 
+def _preprocessing(scenario: Scenario, problem: Problem) -> Preprocessing | None:
+    """Return what the task tells of its samples; and which weights a model of theirs needs that are not in its file."""
+    about, inside = scenario.task.preprocessing(), problem.inside if isinstance(problem, MaskedProblem) else problem
+    if about is None or about.settings is None or not isinstance(inside, Identified):
+        return about
+    return about.model_copy(update={"frozen": inside.identity().hex()})
+
+
 def _of_owner(folder: Path, rounds: Sequence[int | None], task: Task | None) -> Iterator[Replayed]:
     """Yield the model that an owner has kept, if `rounds` names no other. Raises as `replays` does."""
     kept = own_model.read_model(folder)
@@ -163,7 +174,7 @@ def _of_owner(folder: Path, rounds: Sequence[int | None], task: Task | None) -> 
         if number not in (None, kept.round):
             what = f"{folder} is an owner's, with the model after {counted(kept.round, 'round')} alone"
             raise ScenarioError(f"round {number}", [f"{what}; expected {kept.round}, or none"])
-        yield Replayed(kept.round, replica, problem, algorithm.point(replica), scenario.task.preprocessing())
+        yield Replayed(kept.round, replica, problem, algorithm.point(replica), _preprocessing(scenario, problem))
 
 
 def _checked(run: str | Path, rounds: Sequence[int | None], stored: list[StoredRound], base: Base | None) -> list[int]:

@@ -57,26 +57,14 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
         ScenarioError: an argument is not accepted.
     """
     import pandas as pd
-    import torch
 
     path = path_of(model, "model", "the name of a file")
     about, tensors = _read(path)
     use_one_thread()
-    if about.settings is not None:
-        from seedbus.models.text.new_texts import outputs_of
-
-        scores = outputs_of(path, about, tensors, _given(samples, _TEXTS, str))
-        return pd.DataFrame(torch.from_numpy(scores).softmax(dim=1).numpy(), columns=list(about.classes or ()))
-    batches, network = (_of_table if about.columns is not None else _of_images)(path, about, tensors, samples)
-    try:
-        network.load_state_dict(tensors, assign=True)
-    except RuntimeError:
-        raise DataError(path, f"tensors of another network than the {about.model} of its {KEY}", _WRITTEN) from None
-    with torch.inference_mode():
-        outputs = torch.cat([network.eval()(torch.from_numpy(batch)) for batch in batches]).double()
-        if (number := about.number) is not None:
-            return pd.DataFrame(outputs.numpy() * number.deviation + number.mean, columns=[number.name])
-        return pd.DataFrame(outputs.softmax(dim=1).numpy(), columns=list(about.classes or ()))
+    outputs = (_of_inputs if about.settings is None else _of_texts)(path, about, tensors, samples)
+    if (number := about.number) is not None:
+        return pd.DataFrame(outputs.numpy() * number.deviation + number.mean, columns=[number.name])
+    return pd.DataFrame(outputs.softmax(dim=1).numpy(), columns=list(about.classes or ()))
 
 
 def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
@@ -99,6 +87,28 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
     if any(tensor.dtype != torch.float32 for tensor in tensors.values()):
         raise DataError(path, "tensors that are not float32", _WRITTEN)
     return about, tensors
+
+
+def _of_texts(path: Path, about: Preprocessing, tensors: Mapping[str, Tensor], samples: Any) -> Tensor:
+    """Return the outputs for new texts, float64 [n, outputs]. Raises `DataError`, `ScenarioError`."""
+    import torch
+
+    from seedbus.models.text.new_texts import outputs_of
+
+    return torch.from_numpy(outputs_of(path, about, tensors, _given(samples, _TEXTS, str)))
+
+
+def _of_inputs(path: Path, about: Preprocessing, tensors: Mapping[str, Tensor], samples: Any) -> Tensor:
+    """Return the outputs for new rows or images, float64 [n, outputs]. Raises `DataError`, `ScenarioError`."""
+    import torch
+
+    batches, network = (_of_table if about.columns is not None else _of_images)(path, about, tensors, samples)
+    try:
+        network.load_state_dict(tensors, assign=True)
+    except RuntimeError:
+        raise DataError(path, f"tensors of another network than the {about.model} of its {KEY}", _WRITTEN) from None
+    with torch.inference_mode():
+        return torch.cat([network.eval()(torch.from_numpy(batch)) for batch in batches]).double()
 
 
 def _given(samples: Any, accepted: str, *others: type) -> Any:

@@ -18,7 +18,7 @@ from seedbus.agents.launcher import check_build, unpacked
 from seedbus.agents.problem import Identified
 from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
-from seedbus.bus.files import atomic_write, check_file
+from seedbus.bus.files import atomic_write
 from seedbus.bus.text import counted
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import numeric_state
@@ -112,13 +112,16 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     Raises:
         RunFolderError, JournalDamaged, DataError, ScenarioError: as `replay` does.
     """
-    for number in rounds:
-        if not (number is None or is_whole(number)):
-            raise ScenarioError("round", [f"{number!r} is not accepted; expected a number of rounds"])
     folder = path_of(run, "run", "the folder of a run")
-    if check_file(folder / own_model.FILE):
-        yield from _of_owner(folder, rounds, task)
-        return
+    wrong = [number for number in rounds if not (number is None or is_whole(number))]
+    if wrong:
+        raise ScenarioError("round", [f"{wrong[0]!r} is not accepted; expected a number of rounds"])
+    is_owners = (folder / own_model.FILE).is_file() and not (folder / FILE).exists()
+    yield from (_of_owner if is_owners else _of_run)(folder, rounds, task)
+
+
+def _of_run(folder: Path, rounds: Sequence[int | None], task: Task | None) -> Iterator[Replayed]:
+    """Yield the models of a run's journal. Raises as `replays` does."""
     own = scenario_of(folder)
     scenario = own.with_task(task)
     refuse_another(scenario, own, folder)
@@ -126,11 +129,11 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
         needed = None if None in rounds else max((each for each in rounds if each is not None), default=0)
         stored = _undamaged(journal, needed)
         facts, base = journal.facts(), journal.base()
-        numbers = _checked(run, rounds, stored, base)
+        numbers = _checked(folder, rounds, stored, base)
         chains = [journal.link_before(number).hex() for number in numbers]
     problem = bind(scenario)
     relabel(scenario, problem)  # for an analysis that has clients train again
-    check_build(Path(run), facts, build_of(scenario, problem))
+    check_build(folder, facts, build_of(scenario, problem))
     preprocessing = _preprocessing(scenario, problem)
     algorithm = followed(scenario, problem)
     use_all_cores()  # which changes no bit
@@ -141,10 +144,10 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
             try:
                 replica = chunks.unpacked(base.replica, replica)
             except BadPayload as error:
-                raise JournalDamaged(Path(run) / FILE, 0, f"its base is {error}") from None
+                raise JournalDamaged(folder / FILE, 0, f"its base is {error}") from None
             made = [each for each in made if each.commit]
         folded = made[-1:] if algorithm.facts.is_dense else made  # a dense commit is a whole model
-        commits = [commit for each in folded for commit in unpacked(algorithm, each, Path(run) / FILE)]
+        commits = [commit for each in folded for commit in unpacked(algorithm, each, folder / FILE)]
         algorithm.apply(replica, commits)
         point = algorithm.point(replica, commits[-1] if commits else None)
         yield Replayed(number, replica, problem, point, preprocessing, chain)

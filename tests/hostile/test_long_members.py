@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hub_peers import Member, OneClientRegistration, hub_at
+from hub_peers import HEARTBEAT_S, Member, OneClientRegistration, hub_at
 from in_parts import make_small
 
 from seedbus.bus import Envelope, HostRequest, Kind, Offer, encode
@@ -139,6 +140,16 @@ async def test_a_farewell_ends_a_packet_that_is_half_there() -> None:
         await member.until(lambda: bool(registration.gone_reasons))
         assert "it gave up: data" in registration.gone_reasons[0] and answers == []
         assert set(registration.refusals) <= {"stale-session"}  # of PINGs after it
+
+
+async def test_a_farewell_that_crosses_the_end_of_its_session_is_no_offence_and_a_second_one_is() -> None:
+    async with asked() as (hub, member, registration, _answers):
+        (session,) = hub._sessions.values()
+        hub._end_session(session, "its key was revoked")
+        for refused in (0, 1):
+            member.say(Type.FAREWELL)
+            await asyncio.sleep(HEARTBEAT_S)
+            assert registration.refusals.count("stale-session") == refused
 
 
 async def test_a_member_that_takes_no_part_is_gone() -> None:

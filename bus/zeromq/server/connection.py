@@ -41,6 +41,7 @@ class Connection:
         key: the public key that the peer has proved, if the server asks for keys.
         messages: whole messages that have come over it.
         refused: frames of these messages that were refused.
+        ended_session: the last session, if the hub has ended it and no FAREWELL has come since; b"": none.
         idle_ticks: consecutive calls of `Connections.idle` that found it without a session, or ended.
         checksums: of the packets in both directions.
     """
@@ -60,6 +61,7 @@ class Connection:
     key: str = ""
     messages: int = 0
     refused: int = 0
+    ended_session: bytes = b""
     idle_ticks: int = 0
     checksums: Checksums = field(init=False)
     _checked_messages: int = field(default=0, init=False)  # as of the last check for floods

@@ -215,6 +215,9 @@ class Hub:
             return
         session = self._peers.get(peer)
         if session is None or session.id != received.session:
+            if received.type is Type.FAREWELL and received.session == connection.ended_session:
+                connection.ended_session = b""  # it was on its way as the hub ended the session, which is no offence
+                return
             self._decline(connection, "stale-session", "this session is over")
             raise MalformedPacket("stale-session", f"a {received.type.name} of a session that is not this connection's")
         whole = session.assembled(received)
@@ -390,6 +393,7 @@ class Hub:
         del self._hosts[session.offer.host]
         self._unjoined.pop(session.id, None)
         session.abandon()
+        session.connection.ended_session = b"" if session.said_farewell else session.id
         self._settle_bytes(session)
         self.stalls += session.has_stalled
         self._router.session_ended(session.connection)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from processes import HANGS_S, kill, seedbus, wait_for
 from tcp_proxy import CountingProxy
 from worlds import DECOMFL, holds, scenario
 
-from seedbus.bus import HostRequest
+from seedbus.agents.catch_up.caught_up import TellsCaughtUp
+from seedbus.bus import Envelope, HostRequest, Kind, decode, encode
 from seedbus.scenarios.reporting.results import Results
 
 pytestmark = pytest.mark.slow
@@ -29,13 +32,13 @@ SNAPSHOT = r"a snapshot that the server got from another process(?: and (\d+) co
 
 
 class Owner:
-    """A process of `seedbus client` with client 7, whose standard error goes to a file."""
+    """A process of `seedbus client` with client 7, or others, whose standard error goes to a file."""
 
-    def __init__(self, folder: Path, name: str, endpoint: str) -> None:
+    def __init__(self, folder: Path, name: str, endpoint: str, clients: str = "7-7") -> None:
         self.path = folder / f"{name}.txt"
         with self.path.open("w") as said:
             self.process: subprocess.Popen[str] = seedbus(
-                "client", "--connect", endpoint, "--clients", "7-7", stderr=said
+                "client", "--connect", endpoint, "--clients", clients, stderr=said
             )
 
     @property
@@ -117,3 +120,74 @@ def test_a_process_whose_connection_broke_tells_that_it_is_back(tmp_path: Path) 
         assert stays.failure is None and owner.process.returncode == 0
     back = [line for line in owner.path.read_text().splitlines() if line.startswith("client 7")]
     assert len(back) == 1, owner.path.read_text()
+
+
+def test_a_process_tells_of_all_its_clients_in_one_line(tmp_path: Path) -> None:
+    policy = {"clients": 8, "cohort": 8, "quorum": 2, "deadline_s": 2.0}
+    what = scenario(clock="wall", participation=policy, network={}, stop={"rounds": 14}, verify=False)
+    gate = Gate()
+    with ServerThread(what, tmp_path / "run") as server:
+        stays = ClientsThread(what, server.watcher.endpoint, HostRequest(((0, 5),)), gate=gate)
+        first = Owner(tmp_path, "first", server.watcher.endpoint, "6-7")
+        gate.open_to(4)
+        wait_for(lambda: server.watcher.rounds >= 4)
+        kill(first.process.pid, 9)
+        first.process.communicate()
+        second = Owner(tmp_path, "second", server.watcher.endpoint, "6-7")
+        wait_for(lambda: server.watcher.hosts("clients 6…7"))
+        gate.open_to(2**32)
+        server.results()
+        stays.join(HANGS_S)
+        second.process.communicate()
+    lines = [line for line in second.path.read_text().splitlines() if "had missed" in line]
+    told = re.fullmatch(
+        r"clients 6…7 are at round \d+: they had missed (\d+) commits each, and caught up by (\d+) commits from the "
+        r"server each, in [\d,]+ bytes",
+        "\n".join(lines),
+    )
+    assert told is not None and told[1] == told[2] and int(told[1]) >= 4, second.path.read_text()
+
+
+class Fakes(SimpleNamespace):
+    """Followers of three clients, which are at the version of the last message that each was sent."""
+
+    longest = 0
+
+    def __init__(self) -> None:
+        self.versions = {1: 0, 2: 3, 3: 0}
+        replicas = SimpleNamespace(version=self.versions.__getitem__)
+        algorithm = SimpleNamespace(facts=SimpleNamespace(is_dense=False, most_catch_up_bytes=None))
+        self.host = SimpleNamespace(clients=[1, 2, 3], replicas=replicas, algorithm=algorithm)
+
+    def join(self, host: int, nonce: bytes = b"") -> list[Any]:
+        return []
+
+    def welcome(self, frame: Any) -> None: ...
+
+    def handle_all(self, frames: Sequence[Any]) -> Iterator[list[Any]]:
+        for frame in frames:
+            self.versions[decode(frame).client] = decode(frame).base
+            yield []
+
+
+def test_of_clients_that_a_round_has_not_asked_the_line_says_so() -> None:
+    told: list[str] = []
+    process = TellsCaughtUp(Fakes(), lambda event, what: told.append(what))
+
+    def sent(kind: Kind, client: int, round: int, version: int) -> bytes:
+        return bytes(encode(Envelope(kind, client, round, version))[0])
+
+    process.join(0, b"")
+    welcome = sent(Kind.WELCOME, -4, 0, 5)
+    process.welcome(welcome)
+    asked = [sent(Kind.PLAN, 1, 5, 5), sent(Kind.PLAN, 2, 5, 5)]
+    process.handle(asked[0])
+    process.handle(asked[1])
+    assert told == []
+    process.handle(sent(Kind.PLAN, 2, 6, 6))
+    size = sum(map(len, [welcome, *asked]))
+    how = "caught up by 5 commits from the server or 2 commits from the server"
+    what = f"they had missed 2 to 5 commits each, and {how}, in {size} bytes; 1 other of this process was not asked yet"
+    assert told == [f"clients 1…2 are at round 5: {what}"]
+    process.handle(sent(Kind.PLAN, 3, 7, 7))
+    assert len(told) == 1

@@ -188,9 +188,27 @@ def test_owners_in_processes_that_see_only_their_own_folder_end_where_the_rehear
 
 
 @pytest.mark.slow
-def test_an_owner_whose_table_does_not_fit_is_told_where_and_the_server_gets_a_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "sentence", "secret"),
+    [
+        (
+            ("sick\n", "sick\nsomebody,51,male,perhaps\n"),
+            "line 2, column sick: found 'perhaps'; expected one",
+            "perhaps",
+        ),
+        (
+            ("sick\n", "viral_load\n"),
+            "no column sick for task.columns; expected one of name, age, sex, viral_load",
+            "viral",
+        ),
+    ],
+    ids=["cell", "column"],
+)
+def test_an_owner_whose_table_does_not_fit_is_told_where_and_the_server_gets_a_word(
+    tmp_path: Path, change: tuple[str, str], sentence: str, secret: str
+) -> None:
     wrong, recorder, port = own_table(tmp_path / "wrong.csv", 4, 9), Recorder(), free_port()
-    wrong.write_text(wrong.read_text() + "somebody,51,male,perhaps\n")
+    wrong.write_text(wrong.read_text().replace(*change))
     (tmp_path / "own.yaml").write_text(dump(own_scenario()))
     server = seedbus("server", "own.yaml", "--bind", f"tcp://127.0.0.1:{port}", "--out", "run", cwd=tmp_path)
     with CountingProxy(port, damage=recorder) as proxy:
@@ -200,6 +218,7 @@ def test_an_owner_whose_table_does_not_fit_is_told_where_and_the_server_gets_a_w
         _, said = client.communicate(timeout=HANGS_S)
     server.send_signal(signal.SIGINT)
     _, told = server.communicate(timeout=HANGS_S)
-    assert client.returncode == 3 and "wrong.csv, line 6, column sick: found 'perhaps'; expected one of" in said
+    assert client.returncode == 3 and sentence in said
     assert b"decomfl" in recorder.seen and leaks(bytes(recorder.seen), [wrong]) == []
-    assert "it gave up: data" in told and "perhaps" not in told and "wrong" not in told
+    assert secret.encode() not in recorder.seen
+    assert "it gave up: data" in told and secret not in told and "wrong" not in told

@@ -139,7 +139,8 @@ def test_a_damaged_file_of_states_is_begun_anew(tmp_path: Path, damage: bytes | 
     path, key, states = tmp_path / "states.sqlite", bytes(24), torch.randn(3, 8)
     with closing(StatesFile(path)) as file:
         file.put(key, states)
-        assert torch.equal(file.get(key), states)
+        kept = file.get(key)
+        assert kept is not None and torch.equal(kept, states)
     with path.open("r+b") as raw:  # of None its pages, not its head
         raw.seek(0 if damage else 4096)
         raw.write((damage or bytes(17)) * 100)

@@ -27,7 +27,7 @@ from rich.status import Status
 from rich.table import Table
 from rows import HEADS, Row, Skip
 
-from seedbus.scenarios.reporting.run_facts import processor
+from seedbus.versions import processor
 
 PARTS = ("startup", "replay", "rounds", "bus", "zeromq", "workers", "scale", "memory", "gpu")  # each has `rows`
 WIDE = 190  # columns where there is no terminal

@@ -190,7 +190,7 @@ def measure_rates() -> None:
 
     from seedbus.algorithms.directions import directions, set_threads
     from seedbus.models.images.resnet import resnet18
-    from seedbus.scenarios.reporting.run_facts import processor
+    from seedbus.versions import processor
 
     torch.set_num_threads(1)
     set_threads(1)

@@ -103,7 +103,7 @@ def measured(part: str, calls: int, turns: int, *, is_dry: bool) -> Iterator[Any
 def named(*, is_dry: bool) -> str:
     """Return the name of the device, with all that its figures depend on."""
     from seedbus.models.device import device_text
-    from seedbus.scenarios.reporting.run_facts import processor
+    from seedbus.versions import processor
 
     return f"dry run on a processor, {processor()}" if is_dry else f"{device_text(['cuda'])}; host {processor()}"
 

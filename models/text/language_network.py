@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from inspect import signature
@@ -34,6 +34,7 @@ from seedbus.models.text.gguf_model import gguf_in, load_gguf
 from seedbus.models.text.last_blocks import KeptStates
 from seedbus.models.text.packed import PackedModel
 from seedbus.models.text.published import PACKAGES
+from seedbus.models.text.states_file import StatesFile, states_path
 from seedbus.models.text.tokens import Batch, layout
 from seedbus.models.text.training import LastBlocks, Lora, Prefix
 from seedbus.models.text.weights import (
@@ -72,13 +73,14 @@ class Network:
 
     trained: TrainedVector
 
-    def __init__(self, task: NetworkSettings, seed: int, *, is_packed: bool = False) -> None:
+    def __init__(self, task: NetworkSettings, seed: int, *, is_packed: bool = False, is_private: bool = False) -> None:
         """Load a model.
 
         Args:
             task: says which, and what is trained.
             seed: of what is drawn.
             is_packed: whether batches are computed without padding; see `packed`.
+            is_private: whether nothing of the texts may be written to a disk.
 
         Raises:
             DataError: it cannot be loaded, or cannot be computed so.
@@ -96,6 +98,7 @@ class Network:
         self._autocast = Autocast(task.compute_dtype, lambda: self.trained.device)
         self._autocast.float32_head(head, self._chosen)
         self.trained = TrainedVector(self._outer)
+        self._is_private = is_private
         self._kept = self._keeps(task)
 
     def with_training(self, task: NetworkSettings, seed: int) -> Any:
@@ -193,11 +196,22 @@ class Network:
         """Return what keeps states, if only the last blocks are trained. Raises `DataError`."""
         if not isinstance(task.train, LastBlocks):
             return None
-        self._kept = KeptStates(self._model, task.train.blocks, task.train.kept_mb << 20)
+        self._kept = KeptStates(self._model, task.train.blocks, task.train.kept_mb << 20, self._states_file(task))
         row, column = moved((torch.tensor([0]), torch.tensor([-1])), self.trained.device)
         with self._autocast.products():
             self._kept.check(lambda ids, states: self.logits(ids, row, column, states), self._model.config.vocab_size)
         return self._kept
+
+    def _states_file(self, task: NetworkSettings) -> Callable[[], StatesFile] | None:
+        """Return what opens the file of the states, if they may be written and lie where it holds them."""
+        if self._is_private or not task.train.kept_mb or self.trained.device is not None:
+            return None
+
+        def opened() -> StatesFile:
+            facts = self.trained.frozen_digest(repr((task.train.blocks, task.dtype, task.compute_dtype)).encode())
+            return StatesFile(states_path(facts))
+
+        return opened
 
     def _chosen(self, hidden: Tensor) -> Tensor:
         """Return what the head sees: the positions that `logits` asks for. Models scale and cap what it returns."""

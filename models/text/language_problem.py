@@ -24,6 +24,7 @@ from seedbus.models.parameters.coordinates import aligned_zeros
 from seedbus.models.parameters.losses import resolution_of
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Partition
+from seedbus.models.partitions.own import Own
 from seedbus.models.resident import fits
 from seedbus.models.task import Fill
 from seedbus.models.text.answers import f1, is_exact
@@ -56,7 +57,8 @@ class LanguageProblem(PretrainedProblem[Sample, tuple[Batch, Tensor]]):
         return self._network().trained
 
     def _network(self) -> Network:
-        return Network(self.task, self.seed, is_packed=self.task.batching == "packed")
+        is_packed = self.task.batching == "packed"
+        return Network(self.task, self.seed, is_packed=is_packed, is_private=isinstance(self._partition, Own))
 
     def identity(self) -> bytes:
         """See `problem.identity`."""

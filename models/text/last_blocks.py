@@ -6,7 +6,8 @@ tokens. It is kept, 4 · width bytes a token, and a loss computes the last N blo
 The rule for equal bits: the states of a row are those of the row alone, without padding, [1, tokens]. So they are the
 same whichever batch the row comes with, and whether they were kept or are computed anew. What is kept is never given
 up for another row: once the memory is full, further rows are computed each time. (An evaluation reads all its rows in
-the same order, of which a cache of the last ones used would have none when it needs them.)
+the same order, of which a cache of the last ones used would have none when it needs them.) What fits also stands in a
+file that all processes of the machine share; see `states_file`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from seedbus.models.errors import DataError
@@ -22,6 +24,8 @@ from seedbus.models.text.shapes import Shapes
 
 if TYPE_CHECKING:  # settings are read where no network is
     from torch import Tensor, nn
+
+    from seedbus.models.text.states_file import StatesFile
 
 _BLOCK = re.compile(r"(?:^|^(.*?)\.)(\d{1,9})\.")
 
@@ -72,19 +76,21 @@ class _Reached(Exception):
 class KeptStates:
     """Computes and keeps what enters the first trained block of a causal model. Not thread-safe."""
 
-    def __init__(self, model: Any, count: int, most_bytes: int) -> None:
+    def __init__(self, model: Any, count: int, most_bytes: int, file: Callable[[], StatesFile] | None = None) -> None:
         """Take a model whose parameters outside the last blocks are frozen.
 
         Args:
             model: of transformers.
             count: the number of its last blocks that are trained.
             most_bytes: of the states that are kept.
+            file: returns the file where other processes find them too, called at the first row; None: nowhere.
 
         Raises:
             DataError: it has no such list of blocks.
         """
         self._model = model
         self._most_bytes = most_bytes
+        self._open = file
         self._bytes = 0
         self._kept: dict[bytes, Tensor] = {}
         self._given: Tensor | None = None  # what the first trained block is to begin with
@@ -145,11 +151,23 @@ class KeptStates:
         key = row.numpy().tobytes()
         if (kept := self._kept.get(key)) is not None:
             return kept
-        states = self._computed(row)
+        states = self._filed(key, row)
         if self._bytes + states.nbytes <= self._most_bytes:
             self._kept[key] = states
             self._bytes += states.nbytes
         return states
+
+    def _filed(self, key: bytes, row: Tensor) -> Tensor:
+        if self._file is None:
+            return self._computed(row)
+        if (found := self._file.get(key)) is None:
+            found = self._computed(row)
+            self._file.put(key, found)
+        return found
+
+    @cached_property
+    def _file(self) -> StatesFile | None:
+        return None if self._open is None else self._open()
 
     def _computed(self, row: Tensor) -> Tensor:
         self._seeks = True

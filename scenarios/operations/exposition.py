@@ -29,6 +29,8 @@ REASONS = frozenset(map(str, Reason)) | DECLINES | STRANGERS
 QUANTILES = {"median": 0.5, "p95": 0.95, "max": 1.0}
 
 Sample = tuple[Mapping[str, str], float]
+Described = tuple[str, str, str, list[Sample]]
+"""A metric's name, its kind, what it is, and its samples."""
 
 
 def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
@@ -44,11 +46,17 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
     lines += _metric("loop_lag_seconds", "gauge", "How late the server's event loop runs its callbacks.", [({}, lag_s)])
     if reading is None:
         return "\n".join(lines) + "\n"
+    lines += _metric("reading_age_seconds", "gauge", "How old the other figures are.", [({}, age_s)])
+    for described in (*_of_rounds(reading), *_of_members(reading)):
+        lines += _metric(*described)
+    return "\n".join(lines) + "\n"
+
+
+def _of_rounds(reading: Reading) -> tuple[Described, ...]:
+    """What rounds have done, and sent."""
     by_kind = sorted(reading.traffic.items())
     labels = [{"kind": kind, "direction": direction} for (kind, direction), _ in by_kind]
-    slowest = reading.slowest
-    for name, kind, what, samples in (
-        ("reading_age_seconds", "gauge", "How old the other figures are.", [({}, age_s)]),
+    return (
         ("rounds_total", "counter", "Closed rounds.", [({}, reading.rounds)]),
         (
             "rounds_limit",
@@ -70,6 +78,13 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
             "Messages as of the last closed round.",
             [(label, count) for label, (_, (count, _)) in zip(labels, by_kind, strict=True) if label["kind"] != "link"],
         ),
+    )
+
+
+def _of_members(reading: Reading) -> tuple[Described, ...]:
+    """Who is there, what waits for them, and what of theirs was refused."""
+    slowest = reading.slowest
+    return (
         (
             "queue_length",
             "gauge",
@@ -106,9 +121,7 @@ def exposition(reading: Reading | None, lag_s: float, age_s: float) -> str:
             "Commits that the replicas of joined clients lack, as far as the server knows.",
             [({"spread": name}, lag) for name, lag in lags(reading.replicas, reading.version).items()],
         ),
-    ):
-        lines += _metric(name, kind, what, samples)
-    return "\n".join(lines) + "\n"
+    )
 
 
 def health(reading: Reading | None, lag_s: float, *, computes_here: bool) -> tuple[bool, str]:

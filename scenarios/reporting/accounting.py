@@ -39,16 +39,10 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
     is_of_round = is_canonical(columns)
-    traffic: dict[str, Any] = {"by_kind": {}, "fates": _fates(columns["fate"][is_of_round])}
-    for kind in sorted(Kind, key=lambda kind: kind.name):
-        selected = is_of_round & (columns["kind"] == kind)
-        if selected.any():
-            traffic["by_kind"][kind.name.lower()] = {
-                "messages": int(selected.sum()),
-                "bytes": int(size[selected].sum()),
-                **{name: int(columns[name][selected].sum()) for name in SUMMED if name != "framing_bytes"},
-                "fates": _fates(columns["fate"][selected]),
-            }
+    traffic: dict[str, Any] = {
+        "by_kind": _by_kind(columns, size, is_of_round),
+        "fates": _fates(columns["fate"][is_of_round]),
+    }
     # messages of the evaluator are not counted, not even the model that it provides: it is a measuring instrument
     is_of_client = np.minimum(columns["sender"], columns["recipient"]) >= SERVER
     for direction, kinds in DIRECTIONS.items():
@@ -78,6 +72,21 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     if not scenario.has_server:
         traffic["links"] = _links(columns, size, clients)
     return traffic
+
+
+def _by_kind(columns: Columns, size: NDArray[np.int64], is_of_round: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return what the messages of each kind were, by its name."""
+    found = {}
+    for kind in sorted(Kind, key=lambda kind: kind.name):
+        selected = is_of_round & (columns["kind"] == kind)
+        if selected.any():
+            found[kind.name.lower()] = {
+                "messages": int(selected.sum()),
+                "bytes": int(size[selected].sum()),
+                **{name: int(columns[name][selected].sum()) for name in SUMMED if name != "framing_bytes"},
+                "fates": _fates(columns["fate"][selected]),
+            }
+    return found
 
 
 def verified(columns: Columns) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from seedbus.scenarios.reporting.terminal import shown
@@ -13,15 +12,6 @@ from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version
 
 _SHORT = {"perturbations": "P", "local_steps": "K"}
-
-
-def processor(what: str = "model name") -> str:
-    """Return what Linux calls this machine's processor, or another of its values; "" where it says none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(what)), "")
 
 
 @cache

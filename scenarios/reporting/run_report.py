@@ -24,13 +24,13 @@ from seedbus.scenarios.reporting.page import PAGE, Finished, page, write_page
 from seedbus.scenarios.reporting.results import Results, strict, write
 from seedbus.scenarios.reporting.results_digest import WARNING, keep, written
 from seedbus.scenarios.reporting.round_table import RoundTable
-from seedbus.scenarios.reporting.run_facts import processor, versions
+from seedbus.scenarios.reporting.run_facts import versions
 from seedbus.scenarios.reporting.shortcomings import shortcomings
 from seedbus.scenarios.reporting.statistics import ArrivedReports, Table, clients_table, describe, replay_time
 from seedbus.scenarios.run_folder import RESULTS, device_of, resuming, writable
 from seedbus.scenarios.schema.expectations import judged
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.versions import version
+from seedbus.versions import processor, version
 
 
 class Process(NamedTuple):

@@ -9,7 +9,7 @@ client had, its mean is beside the count: they are the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -58,12 +58,11 @@ def break_even(run: Subject) -> Finding:
         raise NotHere("the run has fewer than two commits")
     replica = run.models[-1].replayed.replica
     lag = run.scenario.lag or Lag(snapshot_after_commits=1)
-    counts = SnapshotBytes(
-        sum(field.nbytes for field in replica.fields.values()), lag, proofs_of(run.scenario, run.problem)
-    )
-    client, round = 0, replica.version  # about as long numbers as any
-    down, up = counts.of_offer(replica.version, client, round)
-    fetched = sum(counts.of_fetch(replica.version, client, round)) if lag.source == "peer" else 0
+    size_of_model = sum(field.nbytes for field in replica.fields.values())
+    counts = SnapshotBytes(size_of_model, lag, proofs_of(run.scenario, run.problem))
+    about = replica.version, 0, replica.version  # a client and a round with numbers about as long as any
+    down, up = counts.of_offer(*about)
+    fetched = sum(counts.of_fetch(*about)) if lag.source == "peer" else 0
     whole = down + up + fetched
 
     def size(lag: int) -> int:
@@ -83,10 +82,6 @@ def break_even(run: Subject) -> Finding:
         f"In this run clients had missed {np.median(lags):g} commits (median) and {lags.max():,} at most when they "
         f"were asked; {beyond:.1%} of the lags were beyond that.",
     ]
-    drawn = [
-        Line("commits, or their sum", list(sizes), [each / 1000 for each in sizes.values()]),
-        Line("snapshot", list(sizes), [whole / 1000] * len(sizes)),
-    ]
     facts = {
         "snapshot_bytes": {"down": down, "up": up, "fetched": fetched},
         "catch_up_bytes": {str(lag): each for lag, each in sizes.items()},
@@ -101,9 +96,18 @@ def break_even(run: Subject) -> Finding:
         ["missed commits", "bytes", "mean in the ledger", "of a snapshot"],
         rows,
         notes,
-        [Plot.of_lines("Catching up", "missed commits (log scale)", "kB", drawn, is_log=True)],
+        [_plot(sizes, whole)],
         facts,
     )
+
+
+def _plot(sizes: Mapping[int, int], whole: int) -> Plot:
+    """Draw the bytes of commits by how many were missed, beside those of a snapshot."""
+    drawn = [
+        Line("commits, or their sum", list(sizes), [each / 1000 for each in sizes.values()]),
+        Line("snapshot", list(sizes), [whole / 1000] * len(sizes)),
+    ]
+    return Plot.of_lines("Catching up", "missed commits (log scale)", "kB", drawn, is_log=True)
 
 
 def catch_up_bytes(algorithm: AnyAlgorithm, commits: Sequence[Any], lag: int) -> int:

@@ -52,27 +52,15 @@ def divergence(run: Subject) -> Finding:
         start = np.asarray(run.algorithm.point(model.replayed.replica)).astype(np.float64)
         moved = np.array(trained, np.float64) - start
         mean = moved.mean(axis=0)
-        apart = float(np.linalg.norm(moved - mean, axis=1).mean())
         cosines = [_cosine(moved[i], moved[j]) for i, j in combinations(range(len(moved)), 2)]
+        figures = {
+            "divergence": float(np.linalg.norm(moved - mean, axis=1).mean()),
+            "move": float(np.linalg.norm(mean)),
+            "cosine": float(np.mean(cosines)),
+        }
         similar = _similarities(run, trained)
-        rows.append(
-            [
-                f"{model.round:,}",
-                f"{len(trained)}",
-                *map(number, (apart, float(np.linalg.norm(mean)), float(np.mean(cosines)))),
-                *(number(each) for each in similar),
-            ]
-        )
-        facts.append(
-            {
-                "round": model.round,
-                "clients": len(trained),
-                "divergence": apart,
-                "move": float(np.linalg.norm(mean)),
-                "cosine": float(np.mean(cosines)),
-                "cka": similar,
-            }
-        )
+        rows.append([f"{model.round:,}", f"{len(trained)}", *map(number, (*figures.values(), *similar))])
+        facts.append({"round": model.round, "clients": len(trained), **figures, "cka": similar})
         drawn.append(Line(f"round {model.round:,}", range(1, len(similar) + 1), similar))
     blocks = len(rows[0]) - 5
     notes = [

@@ -171,17 +171,7 @@ def fairness(run: Subject) -> Finding:
     if not measured:
         raise NotHere(missing[0])
     last = measured[-1]
-    notes = [
-        "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
-        "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
-    ]
-    if any(model.is_personal for model in run.models):
-        notes.append("Each client has a model of its own here, and is measured at it.")
-        notes += _newcomers(run)
-    notes += [each.worst(names, is_rising) for each in measured] if names else []
-    left_out = {why: which for each in measured for why, which in each.left_out(names).items()}
-    notes += [f"{which}, {why}." for why, which in left_out.items()]
-    notes += [f"Not measured: {each}." for each in missing]
+    notes = _notes(run, measured, names, is_rising=is_rising) + [f"Not measured: {each}." for each in missing]
     drawn = [
         Line(each.name, range(1, each.values.size + 1), np.sort(each.values * scale)[:: 1 if is_rising else -1])
         for each in measured
@@ -203,6 +193,19 @@ def fairness(run: Subject) -> Finding:
         told["client_names"] = stored(names)
     rows = [row for each in measured for row in each.rows(scale)]
     return Finding("fairness", TITLE, heads, rows, notes, plots, told)
+
+
+def _notes(run: Subject, measured: Sequence[_Measurement], names: Sequence[str], *, is_rising: bool) -> list[str]:
+    notes = [
+        "Every client counts once. Deviation: standard deviation over clients. Worst and best tenth: means of a tenth "
+        "of them, rounded up. With reports: Spearman's correlation with how many reports of a client were counted."
+    ]
+    if any(model.is_personal for model in run.models):
+        notes.append("Each client has a model of its own here, and is measured at it.")
+        notes += _newcomers(run)
+    notes += [each.worst(names, is_rising) for each in measured] if names else []
+    left_out = {why: which for each in measured for why, which in each.left_out(names).items()}
+    return notes + [f"{which}, {why}." for why, which in left_out.items()]
 
 
 def _all_measured(

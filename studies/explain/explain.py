@@ -113,34 +113,7 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
     if traffic is None:
         return [("costs", [explained["why_not"]])]
     about = "" if traffic["is_exact"] else "about "
-    rounds = "the one round" if traffic["rounds"] == 1 else f"all {traffic['rounds']:,} rounds"
-    if traffic["is_exact"]:
-        how = f"a rehearsal of {rounds} without the model: the run will send exactly these, unless training diverges"
-    elif traffic["rehearsed"] == traffic["rounds"]:
-        how = f"a rehearsal of {rounds} without the model"
-    else:
-        how = (
-            f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
-            "(more --seconds rehearse all)"
-        )
-    if explained["is_serverless"]:
-        sent, brought = f"{readable(traffic['up'])} between nodes", "catch-up"
-        lagged = "nodes lacked {} when a round closed"
-    else:
-        sent = f"{readable(traffic['up'])} up and {readable(traffic['down'])} down"
-        brought, lagged = "commits", "clients had missed {} when asked"
-    of_it = f", {readable(traffic['catchup'])} of it {brought}" if traffic["catchup"] else ""
-    lag = explained["lag"]
-    commits = f"{number_text(lag['median'])} commit{'s' * (lag['median'] != 1)}"
-    rows = [
-        (
-            "bytes",
-            [
-                f"{about}{sent}{of_it}; from {how}",
-                f"in the rehearsal, {lagged.format(commits)} (median), {lag['max']:,} at most",
-            ],
-        )
-    ]
+    rows = [("bytes", _bytes(traffic, explained["lag"], is_serverless=explained["is_serverless"]))]
     if spent is not None:
         rows.insert(0, ("epsilon", _privacy(spent, traffic)))
     if explained["disk"]["end"]:
@@ -171,6 +144,31 @@ def _costs(explained: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ),
     ]
     return [*rows, *_assumes(explained)]
+
+
+def _bytes(traffic: dict[str, Any], lag: dict[str, Any], *, is_serverless: bool) -> list[str]:
+    rounds = "the one round" if traffic["rounds"] == 1 else f"all {traffic['rounds']:,} rounds"
+    how = f"a rehearsal of {rounds} without the model"
+    if traffic["is_exact"]:
+        how += ": the run will send exactly these, unless training diverges"
+    elif traffic["rehearsed"] != traffic["rounds"]:
+        how = (
+            f"a rehearsal of {traffic['rehearsed']:,} of {traffic['rounds']:,} rounds without the model, extrapolated "
+            "(more --seconds rehearse all)"
+        )
+    if is_serverless:
+        sent, brought = f"{readable(traffic['up'])} between nodes", "catch-up"
+        lagged = "nodes lacked {} when a round closed"
+    else:
+        sent = f"{readable(traffic['up'])} up and {readable(traffic['down'])} down"
+        brought, lagged = "commits", "clients had missed {} when asked"
+    about = "" if traffic["is_exact"] else "about "
+    of_it = f", {readable(traffic['catchup'])} of it {brought}" if traffic["catchup"] else ""
+    commits = f"{number_text(lag['median'])} commit{'s' * (lag['median'] != 1)}"
+    return [
+        f"{about}{sent}{of_it}; from {how}",
+        f"in the rehearsal, {lagged.format(commits)} (median), {lag['max']:,} at most",
+    ]
 
 
 def _privacy(spent: dict[str, Any], traffic: dict[str, Any]) -> list[str]:

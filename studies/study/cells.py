@@ -139,33 +139,14 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
         ScenarioError: the study, or the scenario of a row, is not valid.
     """
     study, name, folder = load_study(source)
-    check_settings(settings or [])
-    common = [(setting, setting_label(setting)) for setting in settings or []]
-    for setting, label in common:
-        field = re.split("[.=]", setting)[0]
-        if field in Study.model_fields and field not in Scenario.model_fields:
-            why = f"{field} is a field of the study, and --set changes its scenarios; change {field} in its file"
-            raise ScenarioError(label, [why])
-        if (where := _replacing(setting.partition("=")[0], study)) is not None:
-            raise ScenarioError(label, [f"{where} of the study replaces it in every row; change it there"])
-    cells = list(_cells(study, name, folder, common))
-    fields = [cell.scenario.resolved() for cell in cells]
+    cells = list(_cells(study, name, folder, _common(settings or [], study)))
     words = [
         joined([cell.variant, cell.condition, *cell.labels.values(), leaf]) or cell.scenario.name
         for cell, leaf in zip(cells, leaves_of(cells), strict=True)
     ]
     named = [replace(cell, name=row) for cell, row in zip(cells, words, strict=True)]
+    _check_differ(name, named)
     rows = [cell.name for cell in named]
-    twice = next((row for row in rows if rows.count(row) > 1), None)
-    if twice is not None:
-        raise ScenarioError(name, [f"grid: two rows are the same ({twice}); expected values that differ"])
-    by_content: dict[str, str] = {}
-    for row, cell, content in zip(rows, named, fields, strict=True):
-        # rows that tune other fields, or try other values, may end at other settings
-        other = by_content.setdefault(f"{_told_apart(content)} {cell.tune}", row)
-        if other != row:
-            what = f"rows {other} and {row} are the same run; expected settings that differ"
-            raise ScenarioError(name, [f"{what} (the grid sets its fields after the variants)"])
     against, known = study.ask.against, [*study.variants, *study.conditions]
     if against is not None and against not in [*known, *rows]:
         hint = nearest(against, known or rows)
@@ -184,6 +165,35 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     _check_expectations(plan)
     _check_groups(plan)
     return plan
+
+
+def _common(settings: list[str], study: Study) -> list[tuple[str, str]]:
+    """Return the entries that change every row, each with what sentences call it. Raises `ScenarioError`."""
+    check_settings(settings)
+    common = [(setting, setting_label(setting)) for setting in settings]
+    for setting, label in common:
+        field = re.split("[.=]", setting)[0]
+        if field in Study.model_fields and field not in Scenario.model_fields:
+            why = f"{field} is a field of the study, and --set changes its scenarios; change {field} in its file"
+            raise ScenarioError(label, [why])
+        if (where := _replacing(setting.partition("=")[0], study)) is not None:
+            raise ScenarioError(label, [f"{where} of the study replaces it in every row; change it there"])
+    return common
+
+
+def _check_differ(name: str, cells: Sequence[Cell]) -> None:
+    """Raise `ScenarioError` if two rows have one name, or are the same runs."""
+    rows = [cell.name for cell in cells]
+    twice = next((row for row in rows if rows.count(row) > 1), None)
+    if twice is not None:
+        raise ScenarioError(name, [f"grid: two rows are the same ({twice}); expected values that differ"])
+    by_content: dict[str, str] = {}
+    for cell in cells:
+        # rows that tune other fields, or try other values, may end at other settings
+        other = by_content.setdefault(f"{_told_apart(cell.scenario.resolved())} {cell.tune}", cell.name)
+        if other != cell.name:
+            what = f"rows {other} and {cell.name} are the same run; expected settings that differ"
+            raise ScenarioError(name, [f"{what} (the grid sets its fields after the variants)"])
 
 
 def leaves_of(cells: Sequence[Cell]) -> list[str]:

@@ -41,24 +41,7 @@ def sentences(results: StudyResults) -> list[str]:
     found += [_divergence(results, row) for row in results.diverged]
     found += _remarks(results)
     found += _beyond_rule(results) + _chosen_in_vain(results)
-    for where, front in results.fronts.items():
-        called = results.circumstances.get(where, {})
-        named = "; ".join(shown(called.get(row, row)) for row in front)
-        found.append(f"Pareto front of {metric} against bytes{f', {shown(where)}' if where else ''}: {named}")
-    if results.beside_front:
-        rows = "; ".join(map(shown, results.beside_front))
-        which = "the front" if len(results.fronts) == 1 else "its front"
-        found.append(f"not seen to be worse than a row of {which}, with equal bytes or fewer: {rows}")
-    for row, tuned in results.tuned.items():
-        found += [
-            f"{shown(row)}: {path} {tuned.chosen[path]} is at the edge of what was tried "
-            f"({len(tuned.trials)} values); a better one may lie beyond it"
-            for path in tuned.at_edge
-        ]
-        if not tuned.chosen and row not in results.untried:
-            found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
-    if results.tuned and len(results.circumstances) > 1:
-        found.append("each row has the values that its own trials chose, which were made under its own circumstances")
+    found += _fronts(results, metric) + _chosen(results, metric)
     found += _gaps(results) + _tied(results) + _unequal_trials(results)
     found += [
         f"{shown(row)}, seed {member.seed}: `verify` found replicas that hold other bits"
@@ -72,6 +55,36 @@ def sentences(results: StudyResults) -> list[str]:
     found += [f"note: {note}" for note in notes(results.plan)]
     found += [f"failed: {failure}" for failure in results.failures]
     return [printable(sentence, len(sentence)) for sentence in found]
+
+
+def _fronts(results: StudyResults, metric: str) -> list[str]:
+    """Return which rows nothing beats in the metric and in bytes, by circumstances."""
+    found = []
+    for where, front in results.fronts.items():
+        called = results.circumstances.get(where, {})
+        named = "; ".join(shown(called.get(row, row)) for row in front)
+        found.append(f"Pareto front of {metric} against bytes{f', {shown(where)}' if where else ''}: {named}")
+    if results.beside_front:
+        rows = "; ".join(map(shown, results.beside_front))
+        which = "the front" if len(results.fronts) == 1 else "its front"
+        found.append(f"not seen to be worse than a row of {which}, with equal bytes or fewer: {rows}")
+    return found
+
+
+def _chosen(results: StudyResults, metric: str) -> list[str]:
+    """Return what is to be known of the values that trials chose."""
+    found = []
+    for row, tuned in results.tuned.items():
+        found += [
+            f"{shown(row)}: {path} {tuned.chosen[path]} is at the edge of what was tried "
+            f"({len(tuned.trials)} values); a better one may lie beyond it"
+            for path in tuned.at_edge
+        ]
+        if not tuned.chosen and row not in results.untried:
+            found.append(f"{shown(row)}: nothing could be chosen, because no trial has a finite {metric}")
+    if results.tuned and len(results.circumstances) > 1:
+        found.append("each row has the values that its own trials chose, which were made under its own circumstances")
+    return found
 
 
 def notes(plan: Plan) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,20 @@ from worlds import HISO, outcome
 from seedbus.models import DataError
 from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.last_blocks import KeptStates
+from seedbus.models.text.states_file import StatesFile
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
 from seedbus.scenarios.transports.placement import Placement
 
 LAST = {"train": {"kind": "last-blocks"}}
 
-pytestmark = [pytest.mark.usefixtures("one_thread", "opt"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("one_thread", "opt", "own_cache"), pytest.mark.slow]
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other test has computed the states of a text."""
+    monkeypatch.setenv("SEEDBUS_CACHE", str(tmp_path))
 
 
 def calls_of_block(problem: Any, number: int) -> list[int]:
@@ -105,6 +114,42 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(make: Any) -> None:
     for problem in (kept, anew):
         problem.point[:] = problem.x0()
     assert kept.objective(1, 3).loss(2) == anew.objective(1, 3).loss(2)
+
+
+def test_another_process_finds_them_in_a_file_and_computes_none(make: Any, tmp_path: Path) -> None:
+    settings = dict(validation=0, train=LAST["train"])
+    first, second = (bind(make(**settings)) for _ in range(2))
+    ids = first.training_batch(np.arange(6))[0]
+    (file,) = (tmp_path / "states").glob("*.sqlite")
+    calls = calls_of_block(second, 0)
+    again = second.training_batch(np.arange(6))[0]
+    assert torch.equal(again.states, ids.states) and not calls
+    other = bind(make(**settings, dtype="bfloat16"))
+    assert not torch.equal(other.training_batch(np.arange(6))[0].states, ids.states)
+
+    with sqlite3.connect(file) as database:  # other bits are seen
+        database.execute("update states set states = zeroblob(length(states))")
+    third = bind(make(**settings))
+    calls = calls_of_block(third, 0)
+    assert torch.equal(third.training_batch(np.arange(6))[0].states, ids.states) and len(calls) == 6
+
+
+@pytest.mark.parametrize("damage", [b"nothing of SQLite", None])
+def test_a_damaged_file_of_states_is_begun_anew(tmp_path: Path, damage: bytes | None) -> None:
+    path, key, states = tmp_path / "states.sqlite", bytes(24), torch.randn(3, 8)
+    with closing(StatesFile(path)) as file:
+        file.put(key, states)
+        kept = file.get(key)
+        assert kept is not None and torch.equal(kept, states)
+    with path.open("r+b") as raw:  # of None its pages, not its head
+        raw.seek(0 if damage else 4096)
+        raw.write((damage or bytes(17)) * 100)
+    found = []
+    for _ in range(3):
+        with closing(StatesFile(path)) as file:
+            found.append(file.get(key) is not None)
+            file.put(key, states)
+    assert found == [False, False, True]
 
 
 @pytest.mark.parametrize("spoil", ["more", "trained"])

@@ -27,6 +27,7 @@ from seedbus.models.task import Problem, Task
 from seedbus.scenarios.consent import own_model
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
+from seedbus.scenarios.running.own_data import with_own
 from seedbus.scenarios.running.prepare import bind, build_of, followed, relabel
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
@@ -106,8 +107,16 @@ def replay(run: str | Path, round: int | None = None, *, task: Task | None = Non
     return replayed
 
 
-def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None = None) -> Iterator[Replayed]:
+def replays(
+    run: str | Path, rounds: Sequence[int | None], *, task: Task | None = None, own: str = ""
+) -> Iterator[Replayed]:
     """Yield the models after several rounds, in their order, as `replay` returns them. The task is bound once.
+
+    Args:
+        run: as there.
+        rounds: of each model the number of rounds; None: all.
+        task: as there.
+        own: all owners' files or folders, as `with_own` takes them, for an analysis; "": the model needs none.
 
     Raises:
         RunFolderError, JournalDamaged, DataError, ScenarioError: as `replay` does.
@@ -117,10 +126,10 @@ def replays(run: str | Path, rounds: Sequence[int | None], *, task: Task | None 
     if wrong:
         raise ScenarioError("round", [f"{wrong[0]!r} is not accepted; expected a number of rounds"])
     is_owners = (folder / own_model.FILE).is_file() and not (folder / FILE).exists()
-    yield from (_of_owner if is_owners else _of_run)(folder, rounds, task)
+    yield from _of_owner(folder, rounds, task) if is_owners else _of_run(folder, rounds, task, own)
 
 
-def _of_run(folder: Path, rounds: Sequence[int | None], task: Task | None) -> Iterator[Replayed]:
+def _of_run(folder: Path, rounds: Sequence[int | None], task: Task | None, own_data: str) -> Iterator[Replayed]:
     """Yield the models of a run's journal. Raises as `replays` does."""
     own = scenario_of(folder)
     scenario = own.with_task(task)
@@ -131,6 +140,8 @@ def _of_run(folder: Path, rounds: Sequence[int | None], task: Task | None) -> It
         facts, base = journal.facts(), journal.base()
         numbers = _checked(folder, rounds, stored, base)
         chains = [journal.link_before(number).hex() for number in numbers]
+    if own_data:
+        scenario = with_own(scenario, own_data, range(scenario.participation.clients), evaluates=True)
     problem = bind(scenario)
     relabel(scenario, problem)  # for an analysis that has clients train again
     check_build(folder, facts, build_of(scenario, problem))

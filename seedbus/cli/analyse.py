@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from seedbus.cli.options import At, Plugins, Quiet, RunFolder, TableOutput, settings_of
+from seedbus.cli.options import At, Own, Plugins, Quiet, RunFolder, TableOutput, settings_of
 from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import note
 
 
+@dataclass(frozen=True)
+class Here:
+    """Options about what no journal has."""
+
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="Where networks lie: cpu, cuda, mps; default: SEEDBUS_DEVICE, or cpu.")
+    ] = ""
+    own: Own = ""
+
+
 def analyse(
     run: RunFolder,
+    here: Here,
     at: At = "",
     only: Annotated[
         list[str] | None,
@@ -33,9 +45,6 @@ def analyse(
             "client_samples, test_samples; and the metric of fairness.",
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="Where networks lie: cpu, cuda, mps; default: SEEDBUS_DEVICE, or cpu.")
-    ] = "",
     plugin: Plugins = None,
     output: TableOutput = "text",
     quiet: Quiet = False,
@@ -59,12 +68,10 @@ def analyse(
         from seedbus.studies.analysis.analyse import analyse as analysis_of
         from seedbus.studies.analysis.curvature import Effort
 
-        named = [each for each in settings or () if each.startswith("metric=")]
-        effort = settings_of(Effort, "--set", [each for each in settings or () if each not in named])
-        metric = named[-1].partition("=")[2] if named else None
-        (place,) = devices_of(device)
+        effort = settings_of(Effort, "--set", settings)
+        (place,) = devices_of(here.device)
         with on_device(place):
-            found = analysis_of(run, rounds, only=only or [], effort=effort, metric=metric, meter=Meter(is_quiet=quiet))
+            found = analysis_of(run, rounds, only=only or [], effort=effort, own=here.own, meter=Meter(is_quiet=quiet))
         if output == "json":
             typer.echo(json.dumps(strict({each.name: each.facts for each in found})))
         elif output == "markdown":

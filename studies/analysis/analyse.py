@@ -47,8 +47,8 @@ def analyse(
     only: str | Sequence[str] = (),
     effort: Effort | None = None,
     meter: Meter | None = None,
-    metric: str | None = None,
     task: Task | None = None,
+    own: str = "",
     page: bool = True,
 ) -> list[Finding]:
     """Measure a finished run; write what is found to `analysis.json` in its folder, and into its `report.html`.
@@ -61,8 +61,8 @@ def analyse(
         only: names of instruments: spectrum, whitening, hessian, divergence, fairness, break-even; none: all.
         effort: how much is spent on each model.
         meter: shows progress; None: nothing does.
-        metric: by which it is told how well clients are served; None: the first of the task's beside its loss.
         task: the run's task, if it holds functions or data sets that only a Python program has.
+        own: with `partition: own`, all owners' files or folders, as `seedbus run --own` takes them.
         page: whether `report.html` is written anew.
 
     Raises:
@@ -83,7 +83,7 @@ def analyse(
             raise ScenarioError("--only", [f"{quoted(name)} is no instrument; {nearest(str(name), INSTRUMENTS)}"])
     before = {each.name: each for each in kept(folder)}
     with meter or Meter(is_quiet=True) as shown:
-        run = Subject.of(folder, at, effort or Effort(), shown, task, metric=metric)
+        run = Subject.of(folder, at, effort or Effort(), shown, task, own=own)
         found = [_found(name, run) for name in INSTRUMENTS if not names or name in names]
     all_found = before | {each.name: each for each in found}
     with writable(folder):
@@ -96,6 +96,8 @@ def analyse(
 def _found(name: str, run: Subject) -> Finding:
     title, instrument = INSTRUMENTS[name]
     try:
+        if not (run.has_samples or instrument is break_even):
+            raise NotHere("the run's samples are with their owners; --own gives all of them")
         return instrument(run)
     except NotHere as why:
         return Finding(name, title, notes=[f"Nothing to measure: {why}."], facts={"nothing": str(why)})

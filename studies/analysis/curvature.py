@@ -29,7 +29,7 @@ from seedbus.studies.analysis.lanczos import Vector64, lanczos
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is spent on a model.
+    """How much is spent on a model, and on which metric.
 
     Attributes:
         samples: training samples of F.
@@ -41,6 +41,7 @@ class Effort:
         clients: the most clients that are trained and compared.
         client_samples: samples of each client that are measured.
         test_samples: samples on which networks' outputs are compared.
+        metric: by which it is told how well clients are served; None: the first of the task's beside its loss.
     """
 
     samples: Annotated[int, Field(ge=1)] = 1000
@@ -52,6 +53,7 @@ class Effort:
     clients: Annotated[int, Field(ge=2)] = 10
     client_samples: Annotated[int, Field(ge=1)] = 1000
     test_samples: Annotated[int, Field(ge=1)] = 500
+    metric: str | None = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from seedbus.discovery import check_shape
 from seedbus.keyed import keyed_bits
 from seedbus.models.device import placed_beside
 from seedbus.models.masked_problem import MaskedProblem
+from seedbus.models.partitions.own import Own
 from seedbus.models.task import Problem, Task, TwiceDifferentiable
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.client_groups import Groups, groups_of
@@ -191,6 +192,7 @@ class Subject:
     meter: Meter
     metric: str
     groups: Groups
+    has_samples: bool
     models: Sequence[Model] = ()
 
     @staticmethod
@@ -201,17 +203,17 @@ class Subject:
         meter: Meter,
         task: Task | None = None,
         *,
-        metric: str | None = None,
+        own: str = "",
     ) -> Subject:
         """Read a run and rebuild its models.
 
         Args:
             folder: the run's folder.
             rounds: after how many; none: after the last.
-            effort: how much is spent on each.
+            effort: how much is spent on each, and the metric.
             meter: shows progress.
             task: in the place of the run's own.
-            metric: one of the task's; None: the first beside its loss.
+            own: all owners' files or folders, as `--own` takes them; "": none.
 
         Raises:
             RunFolderError, JournalDamaged, LedgerDamaged, DataError, ScenarioError: the run cannot be read or replayed,
@@ -220,17 +222,19 @@ class Subject:
         results = Results.read(folder)
         chosen: list[int | None] = [*sorted(set(rounds))] or [None]
         scenario = scenario_of(folder).with_task(task)
+        metric = effort.metric
         if not (metric is None or metric in scenario.task.metrics):
             what = f"metric: {quoted(metric)} is not measured; {nearest(str(metric), scenario.task.metrics)}"
             raise ScenarioError(str(folder), [what])
         served = served_metric(scenario.task, metric)
-        replayed = list(replays(folder, chosen, task=task))
+        replayed = list(replays(folder, chosen, task=task, own=own))
         with closing(Journal.open(folder, for_writing=False)) as journal:
             stored = list(journal.rounds())
             groups = groups_of(scenario, journal.facts())
         problem = replayed[0].problem
         algorithm = followed(scenario, problem)
-        run = Subject(folder, results, scenario, problem, algorithm, stored, effort, meter, served, groups)
+        has_samples = bool(own) or not isinstance(scenario.partition, Own)
+        run = Subject(folder, results, scenario, problem, algorithm, stored, effort, meter, served, groups, has_samples)
         run.models = [Model(each, run) for each in replayed]
         return run
 

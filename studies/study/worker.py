@@ -201,9 +201,12 @@ def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
         found = {split: strict(final.problem.evaluate(final.point, split)) for split in splits}
     if instruments:
         from seedbus.studies.analysis.analyse import analyse
+        from seedbus.studies.analysis.curvature import Effort
 
         metric = served_metric(scenario_of(folder).task, next((of for _, of in instruments.values() if of), None))
-        findings = analyse(folder, only=[name for name, _ in instruments.values()], metric=metric, page=False)
+        findings = analyse(
+            folder, only=[name for name, _ in instruments.values()], effort=Effort(metric=metric), page=False
+        )
         facts = {finding.name: finding.facts for finding in findings}
         found |= {part: quantities(name, facts[name]) for part, (name, _) in instruments.items()}
     return found

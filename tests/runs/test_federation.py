@@ -42,6 +42,18 @@ def test_the_bytes_of_segments_are_joined_in_their_order_and_once() -> None:
     assert federation_capture.joined(pieces) == b"abcdefghi"
 
 
+def test_what_is_missing_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("sys.argv", ["federation.py"])
+    with pytest.raises(SystemExit) as ended:
+        federation.main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.startswith(
+        "the federation needs root, to make users' folders and network namespaces"
+    )
+
+
 @pytest.mark.slow
 def test_three_owners_and_a_server_are_killed_and_searched_and_end_with_the_digest_of_the_rehearsal() -> None:
     if why := lacks():

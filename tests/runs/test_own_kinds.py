@@ -13,6 +13,7 @@ from processes import wait_for
 from small_hub import CLASSES, write_hub_model, write_images
 
 pytestmark = pytest.mark.slow
+SENTENCES = "review,stars\na charming and affecting journey,5\nunflinchingly bleak,1\nthe best film,5\nno wit,1\n"
 WARDS = SIGNS.with_name("wards.py")
 CROWD = {"clients": 2, "cohort": 2}
 
@@ -29,6 +30,30 @@ def test_owners_of_what_a_plug_in_reads(tmp_path: Path) -> None:
         server, *owners = here.server(*plugin), *(here.owner(number, *plugin) for number in range(2))
         assert here.ends(server, *owners) == [0] * 3, here.said("owner0") + here.said("server-run")
         assert here.digest() == here.rehearsed("owners/*", *plugin)
+
+
+def test_owners_of_folders_of_images(tmp_path: Path) -> None:
+    places = [write_images(tmp_path / "owners" / str(number), 6 - number) / "train" for number in range(2)]
+    task = {"name": "image-folder", "classes": list(CLASSES), "size": 8}
+    with federation(tmp_path, places, task=task, participation=CROWD) as here:
+        server, *owners = here.server(), *(here.owner(number) for number in range(2))
+        assert here.ends(server, *owners) == [0] * 3, here.said("owner0") + here.said("server-run")
+        assert here.digest() == here.rehearsed("owners/*/train")
+
+
+def test_owners_of_texts_for_a_language_model(opt: Path, tmp_path: Path) -> None:
+    places = [tmp_path / "owners" / f"{number}.csv" for number in range(2)]
+    places[0].parent.mkdir()
+    for number, place in enumerate(places):
+        place.write_text(SENTENCES + "a tedious film,1\n" * number)
+    asked = {"prompt": "{review} It was", "target": "stars", "answers": {"1": "terrible", "5": "great"}}
+    task = {"name": "language-model", "model": str(opt), "dataset": "own", "texts": asked, "batch_size": 2}
+    more = {"participation": CROWD, "algorithm": {"name": "decomfl", "learning_rate": 1e-3, "perturbations": 2}}
+    with federation(tmp_path, places, task=task, **more) as here:
+        data = ("--data", opt)
+        server, *owners = here.server(), *(here.owner(number, *data) for number in range(2))
+        assert here.ends(server, *owners) == [0] * 3, here.said("owner0") + here.said("server-run")
+        assert here.digest() == here.rehearsed("owners/*.csv")
 
 
 @pytest.mark.parametrize("kind", ["saved", "images"])

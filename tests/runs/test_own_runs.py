@@ -28,6 +28,7 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.analysis.analyse import INSTRUMENTS, analyse
 
 WHOLE = {"name": "decomfl", "arithmetic": "integer", "precision": "int32"}
 PRIVATE = {"clip": 100_000, "noise_multiplier": 1}
@@ -40,6 +41,11 @@ def rehearsed(folder: Path, owners: Path, *, transport: str = "memory", workers:
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def outputs_of(x: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    first, bias, head, last = torch.split(x, [4 * 3, 4, 2 * 4, 2])
+    return torch.relu(inputs @ first.view(4, 3).T + bias) @ head.view(2, 4).T + last
 
 
 @pytest.mark.parametrize(
@@ -59,13 +65,33 @@ def test_what_clients_measure_is_the_mean_over_all_rows_that_they_hold_out(
     whole: Any = bind(with_own(load(own_scenario()), str(tmp_path / "owners/*/*.csv"), [0, 1, 2], evaluates=False))
     x = torch.from_numpy(replay(tmp_path / "run").replica.x)
     inputs, labels = whole.tensors(whole.splits["test"], np.arange(held))
-    first, bias, head, last = torch.split(x, [4 * 3, 4, 2 * 4, 2])
-    outputs = torch.relu(inputs @ first.view(4, 3).T + bias) @ head.view(2, 4).T + last
+    outputs = outputs_of(x, inputs)
     assert abs(lines[-1]["loss"] - float(cross_entropy(outputs.double(), labels))) < 1e-6
     assert lines[-1]["accuracy"] == float((outputs.argmax(1) == labels).double().mean())
     sent = results.summary["traffic"]["by_kind"]
     assert sent["measure"]["messages"] == sent["measured"]["messages"] == 3 * len(lines)
     assert sent["measured"]["bytes"] <= 3 * len(lines) * 32, "a count and two sums"
+
+
+def test_a_run_of_owners_is_analysed_with_their_data_and_what_needs_them_says_so(tmp_path: Path) -> None:
+    own_tables(tmp_path / "owners")
+    hiso = {"name": "hiso", "learning_rate": 0.05, "perturbations": 4}
+    folder = rehearsed(tmp_path / "run", tmp_path / "owners", algorithm=hiso).folder
+    without = {each.name: each.facts for each in analyse(folder)}
+    why = "the run's samples are with their owners; --own gives all of them"
+    assert {name for name, facts in without.items() if facts.get("nothing") == why} == {*INSTRUMENTS} - {"break-even"}
+    found = {each.name: each.facts for each in analyse(folder, own=str(tmp_path / "owners/*/*.csv"))}
+    assert not any("nothing" in facts for name, facts in found.items() if name != "whitening"), found
+    (model,) = found["spectrum"]["rounds"]
+    whole: Any = bind(with_own(load(own_scenario()), str(tmp_path / "owners/*/*.csv"), [0, 1, 2], evaluates=False))
+    inputs, labels = whole.tensors(whole.splits["train"], np.arange(whole.splits["train"].labels.size))
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(outputs_of(x, inputs.double()), labels)
+
+    hessian: Any = torch.func.hessian(loss)(torch.from_numpy(replay(folder).point).double())
+    assert model["trace"]["value"] == pytest.approx(float(hessian.trace()), rel=1e-3)
+    assert model["highest"] == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=1e-3)
 
 
 def test_clients_measure_without_those_that_do_not_answer(tmp_path: Path) -> None:

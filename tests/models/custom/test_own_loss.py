@@ -21,6 +21,7 @@ from seedbus.models import DataError
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import WorkerFailed
 from seedbus.scenarios.transports.placement import Placement
+from seedbus.studies.analysis.curvature import Effort
 
 Notes = list[tuple[str, dict[str, Any]]]
 HEAVY = torch.tensor([1.0, 1.0, 30.0])
@@ -369,7 +370,7 @@ def test_a_loss_that_is_no_mean_is_the_same_in_two_workers_of_which_one_says_so(
     assert outcome(here) == outcome(there) and (here.metrics["loss"] == here.metrics["whole"]).all()
     told = "seedbus: note: task.loss restless:weighted is no mean over samples; what is reported as loss is that of all"
     assert capfd.readouterr().err.count(told) == 1
-    by_class = seedbus.analyse(tmp_path / "1", only="fairness", metric="loss")
+    by_class = seedbus.analyse(tmp_path / "1", only="fairness", effort=Effort(metric="loss"))
     (notes,) = [finding.notes for finding in by_class]
     assert any("it is no mean over samples, so those of classes do not make it" in note for note in notes)
 

@@ -166,7 +166,7 @@ def test_rows_of_the_hessian_are_products_and_need_each_gradient_once() -> None:
 def test_one_probe_does_not_tell_how_reliable_a_diagonal_is() -> None:
     problem: Any = Quadratic(dimension=50).bind(seed=1, clients=2, partition=Iid())
 
-    def found(**effort: int) -> float | None:
+    def found(**effort: Any) -> float | None:
         with problem.derivatives(problem.x0(), 1) as derivatives:
             return _reliability(measured(derivatives, 50, Effort(**effort), Meter(is_quiet=True), "test"))
 

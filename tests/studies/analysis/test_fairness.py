@@ -230,7 +230,7 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
     folder = go(tmp_path / "run", what).folder
     (first,) = analyse(folder, only=["fairness"])
     assert first.facts["rounds"][0]["metric"] == "mae" and "mean mae" in first.heads
-    (shown,) = analyse(folder, only=["fairness"], metric="loss")
+    (shown,) = analyse(folder, only=["fairness"], effort=Effort(metric="loss"))
     (found,) = shown.facts["rounds"]
     assert found["metric"] == "loss" and "test" not in found
     values = found["own"]["values"]
@@ -240,7 +240,7 @@ def test_of_a_task_without_classes_the_highest_loss_is_the_worst(tmp_path: Path)
     assert shown.rows[0][-1] == "–" and len(shown.plots) == 1, "all were heard as often"
 
     for metric in ("loss", "mae"):  # nothing is left out of a model that has diverged
-        run = Subject.of(folder, [], Effort(), Meter(is_quiet=True), metric=metric)
+        run = Subject.of(folder, [], Effort(metric=metric), Meter(is_quiet=True))
         run.models[0].replayed.replica.x[:] = np.nan
         with pytest.raises(NotHere, match=f"the {metric} of round 2, own, training: it is nan for client 0"):
             fairness(run)
@@ -328,7 +328,7 @@ def test_a_client_for_whom_the_asked_metric_is_not_defined_is_named_and_does_not
     what = seedbus.Scenario(**FIELDS | {"partition": "natural", "stop": {"rounds": 2}})
     folder = seedbus.run(what, tmp_path / "run", task=task).folder
     for asked, metric in ((None, "accuracy"), ("auroc", "auroc")):
-        subject = Subject.of(folder, [], Effort(), Meter(is_quiet=True), task, metric=asked)
+        subject = Subject.of(folder, [], Effort(metric=asked), Meter(is_quiet=True), task)
         found = fairness(subject)
         (fact,) = found.facts["rounds"]
         assert fact["metric"] == metric and found.heads[2].startswith(f"mean {metric}")
@@ -345,7 +345,7 @@ def test_a_client_for_whom_the_asked_metric_is_not_defined_is_named_and_does_not
         why = "have samples for which the metric is not defined, and do not count"
         assert f"2 of 6 clients, 2 for one, {why}: {samples}." in found.notes
     with pytest.raises(ScenarioError, match=r'metric: "auc" is not measured; did you mean auroc'):
-        analyse(folder, only="fairness", metric="auc", task=task)
+        analyse(folder, only="fairness", effort=Effort(metric="auc"), task=task)
 
 
 def test_a_metric_that_is_no_mean_over_samples_is_not_made_of_those_of_classes(tmp_path: Path) -> None:

@@ -214,6 +214,15 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     return algorithm
 
 
+def _measures(scenario: Scenario, problem: Problem, folder: Path | None) -> OwnParts | None:
+    """Return what measures on clients' own samples, and writes that into a folder; None: the server measures."""
+    evaluation, rounds = scenario.evaluation, scenario.stop.most_rounds
+    if evaluation.by != "clients":
+        return None
+    names, in_sums = scenario.task.metrics, scenario.shows_sums_alone
+    return OwnParts(problem, evaluation.split, names, evaluation.every, rounds, folder, in_sums=in_sums)
+
+
 def recruit(
     scenario: Scenario,
     problem: Problem,
@@ -235,19 +244,7 @@ def recruit(
     """
     in_process = ClientStateStore(on_first=on_first_memory)
     faults, seed, clients = scenario.faults, scenario.seed, scenario.participation.clients
-    evaluation = scenario.evaluation
-    measures = None
-    if evaluation.by == "clients":
-        rounds = scenario.stop.most_rounds
-        measures = OwnParts(
-            problem,
-            evaluation.split,
-            scenario.task.metrics,
-            evaluation.every,
-            rounds,
-            memory,
-            in_sums=scenario.shows_sums_alone,
-        )
+    measures = _measures(scenario, problem, memory)
     spec = ClientSpec(
         followed(scenario, problem),
         split=None if measures else scenario.evaluation.split,

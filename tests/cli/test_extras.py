@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -48,6 +49,17 @@ def test_the_extra_that_brings_a_package_is_what_its_metadata_say(package: str) 
     assert lacks(f"{package}.part") == (
         f'{package} is not installed here; expected it after `pip install "seedbus[{OF_EXTRAS[package]}]"`'
     )
+
+
+def test_the_extras_of_the_package_page_are_what_its_first_run_needs() -> None:
+    page = (Path(__file__).parents[2] / "PACKAGE.md").read_text(encoding="utf-8")
+    first, _, extras = page.partition('pip install "seedbus[')[2].partition("]")[0], *page.partition("Extras:")[1:]
+    brought = {
+        line.partition(">=")[0] for extra in first.split(",") for line in PROJECT["optional-dependencies"][extra]
+    }
+    assert "seedbus run quickstart" in page and {"scikit-learn", "plotly"} <= brought  # its data, and its page
+    told = set(re.findall(r"`(\w+)` \(", extras)) | {"dev"}
+    assert told == set(PROJECT["optional-dependencies"])
 
 
 def test_what_no_extra_brings_is_a_fault() -> None:

@@ -89,7 +89,8 @@ def test_a_run_of_owners_is_analysed_with_their_data_and_what_needs_them_says_so
     def loss(x: torch.Tensor) -> torch.Tensor:
         return cross_entropy(outputs_of(x, inputs.double()), labels)
 
-    hessian: Any = torch.func.hessian(loss)(torch.from_numpy(replay(folder).point).double())
+    functional: Any = torch.autograd.functional
+    hessian = functional.hessian(loss, torch.from_numpy(replay(folder).point).double())
     assert model["trace"]["value"] == pytest.approx(float(hessian.trace()), rel=1e-3)
     assert model["highest"] == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=1e-3)
 

@@ -13,6 +13,7 @@ from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.results import strict
 from seedbus.studies.analysis.quantities import is_gap, quantity, served_metric
+from seedbus.studies.study import interactions
 from seedbus.studies.study.cells import Cell, Plan, claims_of, costs, is_rising, values_of_metric
 from seedbus.studies.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.studies.study.claims import FINAL, Judged, Verdict, judged, verdicts
@@ -48,7 +49,7 @@ class StudyResults:
     """What a study found.
 
     Attributes:
-        folder: of the report.
+        folder: where the report is written; until then there may be none.
         plan: the study and its rows.
         metric: the metric that is reported.
         members: row → its finished runs, by seed.
@@ -412,7 +413,8 @@ class StudyResults:
             ]
             study["claim"] = {"claim": self.plan.study.claim, "verdicts": self.verdicts, "expect": parts}
         failures = [vars(each) for each in self.failures]
-        study |= {"rows": rows, "differences": differences, "tuned": tuned, "failures": failures}
+        study |= {"rows": rows, "differences": differences, "interactions": interactions.plain(self)}
+        study |= {"tuned": tuned, "failures": failures}
         return {name: strict(part) for name, part in study.items()}
 
     def _settings(self, cell: Cell) -> dict[str, Any]:

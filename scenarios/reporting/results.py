@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -48,7 +48,7 @@ class Results:
     is_changed: bool = False
 
     @classmethod
-    def read(cls, folder: str | Path) -> Results:
+    def read(cls, folder: str | Path) -> Self:
         """Read the results in a run's folder.
 
         Raises:

@@ -61,7 +61,7 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
 
 def load(
     source: str | Path | Mapping[str, Any],
-    settings: Sequence[str] | Mapping[str, Any] = (),
+    settings: Sequence[str] | Mapping[str, Any] | None = None,
     *,
     needs_task: bool = False,
 ) -> Scenario:

@@ -102,16 +102,16 @@ def test_settings_change_a_scenario_whose_task_is_an_object_but_not_the_task(
 ) -> None:
     task = linear()
     what = seedbus.load(FEW)
-    given = {} if is_in_scenario else {"task": task}
+    given = None if is_in_scenario else task
     what = what.with_task(task) if is_in_scenario else what
-    assert seedbus.run(what, tmp_path / "run", **given, settings=["stop.rounds=3"]).summary["rounds"] == 3
+    assert seedbus.run(what, tmp_path / "run", task=given, settings=["stop.rounds=3"]).summary["rounds"] == 3
     with pytest.raises(ScenarioError, match=r"^--set task\.batch_size=2: the task is an object of this program; "):
-        seedbus.run(what, tmp_path / "other", **given, settings={"task.batch_size": 2})
+        seedbus.run(what, tmp_path / "other", task=given, settings={"task.batch_size": 2})
 
 
 @pytest.mark.parametrize("mask", [{}, {"mask": {"rule": "random", "density": 0.5}}])
 def test_results_give_the_model_of_any_round_as_a_network_that_predicts(tmp_path: Path, mask: dict[str, Any]) -> None:
-    task = linear()
+    task: Any = linear()
     settings = {"algorithm.learning_rate": 0.1, "algorithm.perturbations": 10, "stop.rounds": 40} | mask
     results = seedbus.run(FEW, tmp_path / "run", task=task, settings=settings, page=False)
     model, network = results.model(), results.model().network()
@@ -122,7 +122,7 @@ def test_results_give_the_model_of_any_round_as_a_network_that_predicts(tmp_path
         model.digest == results.digest != results.model(0).digest == seedbus.replay(results.folder, 0, task=task).digest
     )
     again = seedbus.Results.read(results.folder).model(task=task).network()
-    assert torch.equal(again.weight, network.weight) and again.weight is not network.weight
+    assert all(map(torch.equal, again.parameters(), network.parameters())) and again is not network
     with pytest.raises(
         ScenarioError, match=r"Replayed\.network: its task has no network; its coordinates are in `point`"
     ):

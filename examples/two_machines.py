@@ -22,12 +22,11 @@ def main() -> None:
     alone = seedbus.run("quickstart", settings=SETTINGS)
     settings = [part for field, value in SETTINGS.items() for part in ("--set", f"{field}={value}")]
     folder = Path(f"{alone.folder}-tcp")
-    bind = ["--bind", "tcp://127.0.0.1:0", "--out", str(folder), ]
+    bind = ["--bind", "tcp://127.0.0.1:0", "--out", str(folder)]
     server = subprocess.Popen(
         [*COMMAND, "server", "quickstart", *settings, *bind], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert server.stderr is not None
-    address = server.stderr.readline().split("listening at ")[1].split(";")[0]
+    address = next(iter(server.stderr or ())).split("listening at ")[1].split(";")[0]
     halves = ("0-24", "25-49")
     client = [*COMMAND, "client", "--connect", address, "--clients"]
     hosts = [subprocess.Popen([*client, half], stderr=subprocess.DEVNULL) for half in halves]

@@ -13,7 +13,6 @@ from seedbus.agents.server.stopping import averages
 from seedbus.scenarios.reporting.axes import is_share
 from seedbus.scenarios.reporting.results import strict
 from seedbus.studies.analysis.quantities import is_gap, quantity, served_metric
-from seedbus.studies.study import interactions
 from seedbus.studies.study.cells import Cell, Plan, claims_of, costs, is_rising, values_of_metric
 from seedbus.studies.study.circumstances import by_circumstances, circumstances, pairs_of
 from seedbus.studies.study.claims import FINAL, Judged, Verdict, judged, verdicts
@@ -413,8 +412,7 @@ class StudyResults:
             ]
             study["claim"] = {"claim": self.plan.study.claim, "verdicts": self.verdicts, "expect": parts}
         failures = [vars(each) for each in self.failures]
-        study |= {"rows": rows, "differences": differences, "interactions": interactions.plain(self)}
-        study |= {"tuned": tuned, "failures": failures}
+        study |= {"rows": rows, "differences": differences, "tuned": tuned, "failures": failures}
         return {name: strict(part) for name, part in study.items()}
 
     def _settings(self, cell: Cell) -> dict[str, Any]:

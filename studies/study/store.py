@@ -25,7 +25,6 @@ from pydantic import ConfigDict, TypeAdapter
 from seedbus.agents.errors import AgentError, RunFolderError
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
-from seedbus.agents.problem import Identified
 from seedbus.agents.server.stopping import MOST_ROUNDS
 from seedbus.models.data.content import content_digest
 from seedbus.models.numeric_state import numeric_state
@@ -228,7 +227,7 @@ def task_digest(task: Task) -> str:
     problem = task.bind(seed=1, clients=1, partition=Iid())
     x0 = problem.x0()
     state = hashlib.blake2b(x0.tobytes(), digest_size=16)
-    state.update(problem.identity() if isinstance(problem, Identified) else b"")
+    state.update(getattr(problem, "identity", bytes)())  # of what is no part of x₀, where there is such a thing
     state.update(repr(problem.evaluate(x0, "test")).encode())
     return state.hexdigest()
 

@@ -7,14 +7,16 @@ Each round asks five clients, of ever more. Whoever is one of many misses more r
 
 from __future__ import annotations
 
+from typing import Any
+
 import seedbus
 
 
 def main() -> None:
     print(f"{'clients':>7}{'median lag':>12}{'bytes down, per plan':>22}{'of that commits':>17}{'accuracy':>10}")
     for clients in (5, 25, 50, 100):
-        settings = {"participation.clients": clients, "stop.rounds": 150, "faults": [], "evaluation.every": 150}
-        results = seedbus.run("quickstart", settings=settings)
+        settings: dict[str, Any] = {"participation.clients": clients, "stop.rounds": 150, "faults": []}
+        results = seedbus.run("quickstart", settings=settings | {"evaluation.every": 150})
         traffic = results.summary["traffic"]
         plans, down = traffic["by_kind"]["plan"]["messages"], traffic["down"]["bytes"]
         lag, accuracy = results.summary["lag"]["median"], results.metrics["accuracy"].iloc[-1]

@@ -30,8 +30,9 @@ def main() -> None:
     halves = ("0-24", "25-49")
     client = [*COMMAND, "client", "--connect", address, "--clients"]
     hosts = [subprocess.Popen([*client, half], stderr=subprocess.DEVNULL) for half in halves]
-    for process in (server, *hosts):
-        process.communicate()
+    for host in hosts:
+        host.wait()
+    server.communicate()
     together = seedbus.Results.read(folder)
     print(f"{'':<14}{'accuracy':>9}{'bytes':>9}  digest")
     for name, results in (("one process", alone), ("three, by TCP", together)):

@@ -93,6 +93,7 @@ docs: install
 	$(BIN)/python benchmarks/architecture.py --write docs
 	$(BIN)/python benchmarks/help_texts.py --write docs
 	$(BIN)/python benchmarks/combinations_page.py --write docs
+	$(BIN)/python benchmarks/llms.py --write
 
 # the pages as a site that is read without a network; its search needs python -m http.server --directory build/site
 site: install

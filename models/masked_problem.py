@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from seedbus.models.task import (
     TwiceDifferentiable,
     Vector,
 )
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class MaskedProblem:
@@ -103,6 +106,12 @@ class MaskedProblem:
             raise TypeError(f"{type(self.inside).__name__} has no derivatives")
         with self.inside.derivatives(self.whole(x), count) as whole:
             yield MaskedDerivatives(whole, self._places, self._x0.size)
+
+    def network_at(self, x: Vector) -> nn.Module:
+        """See `task.HasNetwork`; for a problem inside that is one."""
+        inside: Any = self.inside
+        network: nn.Module = inside.network_at(self.whole(x))
+        return network
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[Any]]:
         return self.inside.state_dict(self.whole(x))

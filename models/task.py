@@ -25,6 +25,9 @@ from seedbus.models.preprocessing import Preprocessing
 from seedbus.settings import Settings
 from seedbus.vector import Vector as Vector
 
+if TYPE_CHECKING:
+    from torch import nn
+
 SPLITS = ("train", "validation", "test")
 RISING = ("accuracy", "success", "f1")
 """Metrics of which larger values are better, in every task that has them; of others smaller ones are."""
@@ -110,6 +113,15 @@ class HasShapes(Protocol):
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the parameters, in the order of their coordinates."""
+        ...
+
+
+@runtime_checkable
+class HasNetwork(Protocol):
+    """A problem whose coordinates are the parameters of a torch module."""
+
+    def network_at(self, x: Vector) -> nn.Module:
+        """Return a copy of the network with the parameters x, in evaluation mode."""
         ...
 
 

@@ -3,16 +3,17 @@
     import seedbus
     scenario = seedbus.load("quickstart", ["stop.rounds=50"])    # or from a dict of fields
     task = seedbus.TorchTask(network=build, train=train_set, test=test_set)    # your own model and data
-    results = seedbus.run(scenario)             # or seedbus.run(scenario, task=task)
+    results = seedbus.run(scenario)             # or seedbus.run(scenario, task=task, settings={"stop.rounds": 50})
     results.metrics                             # a data frame with a row for every evaluation
     results.messages                            # a data frame with a row for every message
     results.clients                             # a data frame with a row for every client
     results.expectations                        # what the scenario expects, and what was found
-    seedbus.replay(results.folder, round=20)    # the model as it stood, bit for bit
+    results.model().network()(inputs)           # the trained network; model(20) is that after round 20, bit for bit
+    seedbus.replay("runs/a-1", round=20)        # the same of an older run
     seedbus.predict("model.safetensors", "new.csv")     # an exported model of a table, applied to new rows
     seedbus.analyse(results.folder, only="fairness")    # instruments: curvature, drift, fairness, replay or pull
     print(seedbus.compare(["runs/a-1", "runs/b-1"]))    # runs side by side
-    seedbus.study("dropout.yaml", jobs=4).table         # many settings and seeds: a data frame with a row for each
+    seedbus.study("dropout.yaml", jobs=4).table         # many settings and seeds, also with task and settings
 
 Importing this loads nothing: no torch, no scenario. A name is imported when it is first used.
 """
@@ -30,9 +31,9 @@ if not (_FOLDER / "bus").is_dir():
 
 if TYPE_CHECKING:
     __version__: str
-    from seedbus.scenarios.reporting.results import Results
     from seedbus.scenarios.running.predict import predict
     from seedbus.scenarios.running.replay import Replayed, replay
+    from seedbus.scenarios.running.results import Results
     from seedbus.scenarios.running.run import run
     from seedbus.scenarios.schema.loading import load
     from seedbus.scenarios.schema.scenario import Scenario, TorchTask
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Comparison": "studies.study.comparison",
     "Replayed": "scenarios.running.replay",
-    "Results": "scenarios.reporting.results",
+    "Results": "scenarios.running.results",
     "Scenario": "scenarios.schema.scenario",
     "StudyReport": "studies.study.study_report",
     "StudyResults": "studies.study.results",

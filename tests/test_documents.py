@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import llms
 import pytest
 from document_blocks import PAGES, ROOT, Block, blocks
 from document_outputs import is_as_shown
@@ -51,6 +52,14 @@ def test_so_do_the_commands_that_take_minutes(page: Path, tmp_path: Path, pytest
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "page").mkdir()
     return tmp_path / "page"
+
+
+def test_what_a_language_model_reads_first_names_every_page_of_the_site() -> None:
+    """`make docs` writes it."""
+    text = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    assert text == llms.text()
+    pages = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert set(re.findall(r"\]\((docs/[^)]+)\)", text)) == pages
 
 
 def test_a_command_stands_in_a_block_that_is_run_or_says_why_not() -> None:

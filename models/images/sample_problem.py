@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass, parts
@@ -360,6 +360,10 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         """Return the mean loss of a batch at the point that `fill` writes, one layer at a time."""
         with self.without_gradients():
             return self.flat.computed_at(fill, lambda: self.mean_loss(inputs, labels))
+
+    def network_at(self, x: Vector) -> nn.Module:
+        """See `task.HasNetwork`."""
+        return self.flat.copy_at(x)
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
         """Return x as the network's named tensors: contiguous copies."""

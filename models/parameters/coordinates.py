@@ -16,6 +16,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,6 +105,11 @@ class Coordinates:
     def names(self) -> list[str]:
         """The names of the parameters, in the order of their coordinates."""
         return [name for name, parameter in self.module.named_parameters() if parameter in self._spans]
+
+    def copy_at(self, x: Vector) -> nn.Module:
+        """Return a copy of the module with the parameters x, float32 [d]."""
+        with self.at(x):
+            return deepcopy(self.module)
 
     @contextmanager
     def without_values(self) -> Iterator[list[Tensor]]:

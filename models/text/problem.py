@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from seedbus.models.data.batches import batch, batches_per_pass, parts
 from seedbus.models.device import HOST, moved, on_device
@@ -262,6 +262,10 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
     def objective(self, client: int, round: int) -> PretrainedObjective[BatchT]:
         """Return the client's loss in a round. All objectives share the problem's point."""
         return PretrainedObjective(self, client, round)
+
+    def network_at(self, x: Vector) -> nn.Module:
+        """See `task.HasNetwork`."""
+        return self.trained.copy_at(x)
 
     def state_dict(self, x: Vector) -> dict[str, NDArray[np.float32]]:
         """Return x as tensors, by the names under which transformers and peft load them."""

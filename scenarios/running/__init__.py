@@ -1,5 +1,5 @@
 """Run a scenario: prepare, execute and report it; also host its clients in processes, and replay its journal.
 
-Doors: `limits`, `memory_hints`, `own_data`, `possible`, `predict`, `prepare`, `prune`, `recording`, `replay`, `run`,
-`seed_secret`, `verify`, `verify_own`, `worker`.
+Doors: `limits`, `memory_hints`, `own_data`, `possible`, `predict`, `prepare`, `prune`, `recording`, `replay`,
+`results`, `run`, `seed_secret`, `verify`, `verify_own`, `worker`.
 """

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seedbus.agents.catch_up import chunks
 from seedbus.agents.errors import JournalDamaged, RunFolderError
@@ -23,7 +24,7 @@ from seedbus.bus.text import counted
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.preprocessing import KEY, Preprocessing
-from seedbus.models.task import Problem, Task
+from seedbus.models.task import HasNetwork, Problem, Task
 from seedbus.scenarios.consent import own_model
 from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.run_folder import refuse_another, scenario_of
@@ -31,6 +32,9 @@ from seedbus.scenarios.running.own_data import with_own
 from seedbus.scenarios.running.prepare import bind, build_of, followed, relabel
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.sentences import is_whole
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,17 @@ class Replayed:
     @property
     def digest(self) -> str:
         return self.replica.digest()
+
+    def network(self) -> nn.Module:
+        """Return the task's network with this model's weights: a copy, in evaluation mode, on the run's device.
+
+        Raises:
+            ScenarioError: the task has no network.
+        """
+        problem = getattr(self.problem, "inside", self.problem)  # of a mask
+        if not isinstance(problem, HasNetwork) or not isinstance(self.problem, HasNetwork):
+            raise ScenarioError("Replayed.network", ["its task has no network; its coordinates are in `point`"])
+        return self.problem.network_at(self.point)
 
     def save(self, path: str | Path) -> None:
         """Write the model's tensors, and the algorithm's own fields, as safetensors.

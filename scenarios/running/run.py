@@ -20,7 +20,6 @@ from seedbus.models.numeric_state import numeric_state
 from seedbus.models.task import Problem, Task
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
 from seedbus.scenarios.reporting.progress import in_notebook, watching
-from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.reporting.run_report import Process, judge_again, report
 from seedbus.scenarios.run_folder import RESULTS, check_place, refuse_another, scenario_of
 from seedbus.scenarios.running.as_run import OtherRun
@@ -29,8 +28,9 @@ from seedbus.scenarios.running.gpu_admission import turn_of_one_process
 from seedbus.scenarios.running.memory_hints import memory_hints
 from seedbus.scenarios.running.open_run import opened
 from seedbus.scenarios.running.prepare import prepare
+from seedbus.scenarios.running.results import Results
 from seedbus.scenarios.running.tracking import track_again, tracked
-from seedbus.scenarios.schema.loading import load
+from seedbus.scenarios.schema.loading import listed, load, refuse_of_task, with_settings
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.tracking.tracker import Tracker, usable
 from seedbus.scenarios.transports.placement import Placement
@@ -42,6 +42,7 @@ def run(
     out: str | Path | None = None,
     *,
     task: Task | None = None,
+    settings: Sequence[str] | Mapping[str, Any] = (),
     resume: bool = False,
     observer: Observer | None = None,
     progress: bool | None = None,
@@ -65,6 +66,8 @@ def run(
         scenario: what to run; a file, a name of the library or a mapping of fields is loaded first.
         out: the run's folder; None: the first free one of runs/NAME-1, runs/NAME-2, …
         task: what is trained, in the place of the scenario's task; None: that one.
+        settings: fields of the scenario that are changed for this run, as by `--set`: a mapping from fields, such as
+            "stop.rounds", to values, or `field=value` entries.
         resume: continue the run in `out`.
         observer: is told of rounds, measurements and refusals; None: as `progress` says.
         progress: show the progress of the run; None: in a notebook only.
@@ -95,7 +98,11 @@ def run(
     ):
         if given is not None:
             check_methods(given, protocol, name)
-    scenario = (scenario if isinstance(scenario, Scenario) else load(scenario)).with_task(task)
+    settings = listed(settings)
+    if task is not None:
+        refuse_of_task(settings)
+    loaded = with_settings(scenario, settings) if isinstance(scenario, Scenario) else load(scenario, settings)
+    scenario = loaded.with_task(task)
     if not scenario.has_task:
         missing = "task: this field is required (the model and its data); it may also be given as run(…, task=…)"
         raise ScenarioError(scenario.name, [missing])
@@ -148,7 +155,7 @@ def run(
             tracking.end("finished", results)
             if other is not None:
                 other.compare(running.given, running.journal)
-            return results
+            return Results.of(results, scenario.task)
 
 
 def _finished(scenario: Scenario, out: str | Path | None) -> Results | None:
@@ -159,7 +166,7 @@ def _finished(scenario: Scenario, out: str | Path | None) -> Results | None:
     before = scenario_of(folder)
     refuse_another(scenario, before, folder, of_other_length=scenario.has_server)
     is_over = (folder / RESULTS).exists() and scenario.stop == before.stop
-    return judge_again(Results.read(folder), scenario) if is_over else None
+    return Results.of(judge_again(Results.read(folder), scenario), scenario.task) if is_over else None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from seedbus.bus.text import printable
 from seedbus.models.data.roots import Roots
+from seedbus.models.errors import DataError
 from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError, path_of, setting_label
 from seedbus.scenarios.schema.plugin_use import refuse_missing
@@ -59,22 +60,38 @@ def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]
 
 
 def load(
-    source: str | Path | Mapping[str, Any], settings: list[str] | None = None, *, needs_task: bool = False
+    source: str | Path | Mapping[str, Any],
+    settings: Sequence[str] | Mapping[str, Any] | None = None,
+    *,
+    needs_task: bool = False,
 ) -> Scenario:
     """Load a scenario.
 
     Args:
         source: a file, the name of a scenario of the library, or the fields of a scenario.
-        settings: `field.field=value` entries that override it.
+        settings: what overrides it, as `--set` does: `field.field=value` entries, or a mapping from fields to values.
         needs_task: whether it must have a task; otherwise it may get one when it is run.
 
     Raises:
         ScenarioError: there is no such scenario, or it is not valid.
     """
+    settings = listed(settings or [])
     if isinstance(source, Mapping):
-        return _from_fields(source, settings or [], needs_task)
+        return _from_fields(source, settings, needs_task)
     document, name, folder = read_document(source)
     return load_document(document, name, settings, folder, needs_task=needs_task)
+
+
+def with_settings(scenario: Scenario, settings: Sequence[str] | Mapping[str, Any]) -> Scenario:
+    """Return a scenario with settings applied, as `load` takes them. Raises `ScenarioError` for one that it refuses."""
+    if not (settings := listed(settings)):
+        return scenario
+    fields = scenario.resolved()
+    try:
+        scenario.task.check_elsewhere()
+    except DataError:  # it has objects of this process, which no plain data stands for
+        fields["task"] = scenario.task
+    return load(fields, settings)
 
 
 def read_document(source: str | Path) -> tuple[dict[str, Any], str, Path | None]:
@@ -103,6 +120,8 @@ def _from_fields(fields: Mapping[str, Any], settings: list[str], needs_task: boo
     others = {name: value for name, value in fields.items() if name != "task" or given is None}
     name = str(others.setdefault("name", "scenario"))
     document = plain_fields(others, name, "scenario")
+    if given is not None:
+        refuse_of_task(settings)
     scenario = load_document(document, name, settings, needs_task=needs_task and given is None)
     return scenario.with_task(given)
 
@@ -129,7 +148,7 @@ def load_document(
     """
     settings = settings or []
     try:
-        changed = _changed(document, settings)
+        changed = _applied(document, settings)
     except RecursionError:
         raise ScenarioError(name, [too_deep(Scenario)]) from None
     try:
@@ -227,21 +246,46 @@ def _parse(text: str, source: str) -> Any:
         raise ScenarioError(source, [str(error)]) from None
 
 
-def check_settings(settings: object) -> None:
-    """Check that settings, which a Python program may give, are a list of texts. Raises `ScenarioError`."""
+def listed(settings: object) -> list[str]:
+    """Return settings as a list of texts `field=value`; a Python program may give a mapping from fields to values.
+
+    Raises:
+        ScenarioError: they are something else, or a value has no plain form.
+    """
+    if isinstance(settings, Mapping):
+        plain = plain_fields({str(path): value for path, value in settings.items()}, "settings", "scenario")
+        return [f"{path}={_as_text(value)}" for path, value in plain.items()]
     if not isinstance(settings, list | tuple):  # a text would be taken for a list of its letters
-        what = 'a list of field=value, like ["stop.rounds=50"]'
+        what = 'a list of field=value, like ["stop.rounds=50"], or a mapping, like {"stop.rounds": 50}'
         raise ScenarioError("settings", [f"{quoted(settings)} is not accepted; expected {what}"])
     for setting in settings:
         if not isinstance(setting, str):
             what = f"{printable(repr(setting))} is not accepted; expected {_SETTING}"
             raise ScenarioError("settings", [what])
+    return list(settings)
 
 
-def _changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def refuse_of_task(settings: Sequence[str]) -> None:
+    """Raise `ScenarioError` for a setting of a task that a Python program gives as an object."""
+    for setting in settings:
+        if setting.partition("=")[0].split(".")[0] == "task":
+            what = "the task is an object of this program; expected its fields to be changed there"
+            raise ScenarioError(setting_label(setting), [what])
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of plain data as the command line has it, on one line."""
+    try:
+        if isinstance(value, str) and parse(value) == value:
+            return value
+    except NotPlain:
+        pass
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _applied(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Return a copy of a document with all settings applied, and all names expanded."""
     changed: dict[str, Any] = expanded(copy.deepcopy(document), [Scenario])
-    check_settings(settings)
     for setting in settings:
         _apply(changed, setting)
         changed = expanded(changed, [Scenario])
@@ -278,7 +322,7 @@ def _at_fault(
 def _problems(document: dict[str, Any], settings: list[str], folder: Path | None) -> list[str] | None:
     """Return the problems of a document with these settings; None if one of them cannot be applied."""
     try:
-        changed = _changed(document, settings)
+        changed = _applied(document, settings)
     except ScenarioError:
         return None
     try:

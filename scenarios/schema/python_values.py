@@ -43,8 +43,8 @@ def _plain(value: Any) -> Any:
         return value.resolved()
     if isinstance(value, TorchTask) and not isinstance(value.network, str):
         raise TypeError(
-            "a TorchTask of this process alone; give {name: torch, network: FILE:function, data: FILE:function} with "
-            "--plugin FILE.py or load_plugin"
+            "a TorchTask of this process alone; give it as task=…, or {name: torch, network: FILE:function, data: "
+            "FILE:function} with --plugin FILE.py or load_plugin"
         )
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)

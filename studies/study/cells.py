@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.models.errors import DataError
+from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError, setting_label
 from seedbus.scenarios.reporting.client_groups import groups_of
 from seedbus.scenarios.schema.amounts import cost_of
-from seedbus.scenarios.schema.loading import check_settings, library, load_document, read_document
+from seedbus.scenarios.schema.loading import library, listed, load_document, read_document, refuse_of_task
 from seedbus.scenarios.schema.plugin_use import refuse_local
 from seedbus.scenarios.schema.scenario import FEATURES, Scenario
 from seedbus.scenarios.schema.without_effect import all_caveats
@@ -63,6 +64,7 @@ class Cell:
     _source: str
     _folder: Path | None
     _settings: tuple[tuple[str, str], ...]
+    _task: Task | None
 
     @property
     def unlabelled(self) -> dict[str, Any]:
@@ -95,7 +97,8 @@ class Cell:
         places = {path: f"variants.{self.variant}.tune.{path}" for path in self._own}
         more = [(f"{path}={dump(value)}", places.get(path, f"tune.{path}")) for path, value in settings.items()]
         settings_now = (*self._settings, *more)
-        scenario = _scenario(self.variant, self.condition, self._document, self._source, self._folder, settings_now)
+        where = self._document, self._source, self._folder, settings_now, self._task
+        scenario = _scenario(self.variant, self.condition, *where)
         return replace(self, scenario=scenario, _settings=settings_now)
 
 
@@ -109,6 +112,7 @@ class Plan:
         cells: its rows, in the order of the file.
         settings: `field=value` entries that changed the scenario of every row.
         folder: to which its file names are relative; None: the one from which the program was started.
+        task: what its runs train, if that has objects which only this process has; None: their scenarios say it.
     """
 
     study: Study
@@ -116,6 +120,7 @@ class Plan:
     cells: list[Cell]
     settings: Sequence[str] = ()
     folder: Path | None = None
+    task: Task | None = None
 
     @cached_property
     def caveats(self) -> dict[str, list[str]]:
@@ -128,18 +133,24 @@ class Plan:
         return found
 
 
-def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = None) -> Plan:
+def plan_of(
+    source: str | Path | dict[str, Any],
+    settings: Sequence[str] | Mapping[str, Any] | None = None,
+    task: Task | None = None,
+) -> Plan:
     """Read a study and expand it into its rows.
 
     Args:
         source: the file of a study, or its fields.
-        settings: `field=value` entries that change the scenario of every row.
+        settings: what changes the scenario of every row: `field=value` entries, or a mapping from fields to values.
+        task: what all rows train, in the place of their scenarios' tasks; None: these.
 
     Raises:
         ScenarioError: the study, or the scenario of a row, is not valid.
     """
     study, name, folder = load_study(source)
-    cells = list(_cells(study, name, folder, _common(settings or [], study)))
+    settings = listed(settings or [])
+    cells = list(_cells(study, name, folder, _common(settings, study), task))
     words = [
         joined([cell.variant, cell.condition, *cell.labels.values(), leaf]) or cell.scenario.name
         for cell, leaf in zip(cells, leaves_of(cells), strict=True)
@@ -151,13 +162,10 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
     if against is not None and against not in [*known, *rows]:
         hint = nearest(against, known or rows)
         raise ScenarioError(name, [f"ask.against: there is no variant, condition or row {against}; {hint}"])
-    for cell in named:
-        refuse_local(cell.scenario.plugins)
-        try:
-            cell.scenario.task.check_elsewhere()  # the study's processes make its runs
-        except DataError as error:
-            raise ScenarioError(name, [f"{cell.name}: {error}"]) from None
-    plan = Plan(study, name, named, settings or [], folder)
+    is_local = task is not None and _is_local(task)
+    if not is_local:
+        _check_elsewhere(name, named)
+    plan = Plan(study, name, named, settings, folder, task if is_local else None)
     for figure in study.ask.columns:
         if figure not in (known_figures := figures(plan)):
             hint = nearest(figure, known_figures)
@@ -169,7 +177,6 @@ def plan_of(source: str | Path | dict[str, Any], settings: list[str] | None = No
 
 def _common(settings: list[str], study: Study) -> list[tuple[str, str]]:
     """Return the entries that change every row, each with what sentences call it. Raises `ScenarioError`."""
-    check_settings(settings)
     common = [(setting, setting_label(setting)) for setting in settings]
     for setting, label in common:
         field = re.split("[.=]", setting)[0]
@@ -194,6 +201,25 @@ def _check_differ(name: str, cells: Sequence[Cell]) -> None:
         if other != cell.name:
             what = f"rows {other} and {cell.name} are the same run; expected settings that differ"
             raise ScenarioError(name, [f"{what} (the grid sets its fields after the variants)"])
+
+
+def _check_elsewhere(source: str, cells: Sequence[Cell]) -> None:
+    """Raise `ScenarioError` for a row of which the study's processes cannot make runs."""
+    for cell in cells:
+        refuse_local(cell.scenario.plugins)
+        try:
+            cell.scenario.task.check_elsewhere()
+        except DataError as error:
+            raise ScenarioError(source, [f"{cell.name}: {error}"]) from None
+
+
+def _is_local(task: Task) -> bool:
+    """Whether a task has objects that only this process has."""
+    try:
+        task.check_elsewhere()
+    except DataError:
+        return True
+    return False
 
 
 def leaves_of(cells: Sequence[Cell]) -> list[str]:
@@ -325,7 +351,9 @@ def _check_groups(plan: Plan) -> None:
             raise ScenarioError(plan.source, [f"ask.analysis: {quoted(name)} is not measured: {what}"])
 
 
-def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[str, str]]) -> Iterator[Cell]:
+def _cells(
+    study: Study, source: str, folder: Path | None, common: list[tuple[str, str]], task: Task | None
+) -> Iterator[Cell]:
     grid, conditions = study.grid, study.conditions or {"": {}}
     conditioned = tuple(dict.fromkeys(path for each in conditions.values() for path in each))
     axes = [each.items() if isinstance(each, dict) else [("", value) for value in each] for each in grid.values()]
@@ -346,7 +374,7 @@ def _cells(study: Study, source: str, folder: Path | None, common: list[tuple[st
                 ),
                 (f"seed={study.seeds[0]}", "seeds"),
             ]
-            where = document, f"{source}: {base_name}", base_folder, tuple(settings)
+            where = document, f"{source}: {base_name}", base_folder, tuple(settings), task
             scenario = _scenario(variant, condition, *where)
             yield Cell("", variant, condition, point, labels, tune, scenario, own_fields, conditioned, *where)
 
@@ -371,15 +399,21 @@ def _scenario(
     source: str,
     folder: Path | None,
     settings: tuple[tuple[str, str], ...],
+    task: Task | None,
 ) -> Scenario:
     """Return a row's scenario. Raises `ScenarioError`, after the fields of the study that are at fault."""
-    where = dict(settings)
+    where, texts = dict(settings), [setting for setting, _ in settings]
     try:
-        return load_document(document, source, [setting for setting, _ in settings], folder)
+        if task is None:
+            return load_document(document, source, texts, folder)
+        refuse_of_task(texts)
+        others = {name: value for name, value in document.items() if name != "task"}
+        return load_document(others, source, texts, folder).with_task(task)
     except ScenarioError as error:
         if error.source != source:  # a setting cannot be applied at all
-            place = next(place for setting, place in settings if setting_label(setting) == error.source)
-            raise ScenarioError(source, [f"{place}: {each}" for each in error.problems]) from None
+            # where no setting is at fault, the task that is given is none, or does not fit
+            place = next((f"{place}: " for setting, place in settings if setting_label(setting) == error.source), "")
+            raise ScenarioError(source, [f"{place}{each}" for each in error.problems]) from None
         at_fault = [[where[setting] for setting in each] for each in error.settings] or [[]] * len(error.problems)
         row = [*([f"variants.{variant}"] if variant else []), *([f"conditions.{condition}"] if condition else [])]
         problems = [_placed(each, of, row) for each, of in zip(error.problems, at_fault, strict=True)]

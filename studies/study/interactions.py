@@ -8,8 +8,9 @@ circumstances, on the same data.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from seedbus.scenarios.reporting.results import strict
 from seedbus.studies.study.circumstances import data_of
 from seedbus.studies.study.intervals import Difference
 
@@ -70,6 +71,12 @@ def frame(results: StudyResults) -> pd.DataFrame:
         for row, other, under, against, each in interactions(results)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
+
+
+def plain(results: StudyResults) -> list[dict[str, Any]]:
+    """Return them as plain data: the rows of `frame`, with None for numbers that are not finite."""
+    found: list[dict[str, Any]] = strict(frame(results).to_dict("records"))
+    return found
 
 
 def loser(results: StudyResults, row: str, other: str, found: Difference) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbus.scenarios.reporting.terminal import shown
+from seedbus.studies.study import interactions
 from seedbus.studies.study.results import StudyResults
 
 FILE = "study.json"
@@ -18,6 +19,8 @@ _FACTS = {"seedbus": "seedbus", "versions": "versions", "processor": "processors
 
 def provenance(results: StudyResults) -> dict[str, Any]:
     """Return the study as it was asked for, the whole scenario of every row, and what made its runs, as plain data.
+
+    `interactions` has what circumstances cost each row, and which of two rows they cost more, as `interactions.csv`.
 
     Of runs that were made by other versions, or on other processors, each of these is there. Files are named from the
     folder of the study's file, as it may name them, where they lie beside it; nobody else has this machine's paths.
@@ -33,6 +36,7 @@ def provenance(results: StudyResults) -> dict[str, Any]:
         **{name: _each_once(summary.get(fact) for summary in summaries) for fact, name in _FACTS.items()},
         "plugins": dict(sorted(plugins.items())),
         "chosen": {row: dict(tuned.chosen) for row, tuned in results.tuned.items()},
+        "interactions": interactions.plain(results),
         "scenarios": {cell.name: cell.scenario.resolved() for cell in plan.cells},
     }
     folder = str((plan.folder or Path()).absolute())

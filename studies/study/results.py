@@ -48,7 +48,7 @@ class StudyResults:
     """What a study found.
 
     Attributes:
-        folder: of the report.
+        folder: where the report is written; until then there may be none.
         plan: the study and its rows.
         metric: the metric that is reported.
         members: row → its finished runs, by seed.

@@ -27,6 +27,9 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.stopping import MOST_ROUNDS
 from seedbus.models.data.content import content_digest
+from seedbus.models.numeric_state import numeric_state
+from seedbus.models.partitions.iid import Iid
+from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import stored_json, write
 from seedbus.scenarios.run_folder import RESULTS, check_same_device, keep_length, scenario_of
@@ -136,9 +139,15 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of studies."""
+    """A folder of studies.
+
+    Attributes:
+        folder: the folder.
+        task: the task of the runs, if it has objects which only this process has.
+    """
 
     folder: Path
+    task: Task | None = None
 
     def stored(self, scenario: Scenario) -> StoredRun:
         """Return where a scenario's run lies.
@@ -146,7 +155,12 @@ class Store:
         Raises:
             ScenarioError, DataError: a file that the scenario names cannot be read.
         """
-        return StoredRun(scenario, self.folder / RUNS / key(scenario, self._digest))
+        return StoredRun(scenario, self.folder / RUNS / key(scenario, self._digest, self._task_digest))
+
+    @cached_property
+    def _task_digest(self) -> str:
+        """A digest of a task of this process alone, whose fields do not tell its objects; "": there is none."""
+        return "" if self.task is None else task_digest(self.task)
 
     @cached_property
     def _digest(self) -> Callable[[tuple[Path, ...]], str]:
@@ -204,16 +218,31 @@ class Store:
         return dict(Counter(chain.from_iterable(self._of_finished(others) if plugins else ())))
 
 
-def key(scenario: Scenario, digest: Callable[[tuple[Path, ...]], str] = content_digest) -> str:
+@numeric_state()
+def task_digest(task: Task) -> str:
+    """Return 32 hexadecimal digits of what a task is: its first weights, its data, and its metrics of these weights.
+
+    The metrics stand for its functions, whose code nothing tells. Raises `DataError`.
+    """
+    problem = task.bind(seed=1, clients=1, partition=Iid())
+    x0 = problem.x0()
+    state = hashlib.blake2b(x0.tobytes(), digest_size=16)
+    state.update(getattr(problem, "identity", bytes)())  # of what is no part of x₀, where there is such a thing
+    state.update(repr(problem.evaluate(x0, "test")).encode())
+    return state.hexdigest()
+
+
+def key(scenario: Scenario, digest: Callable[[tuple[Path, ...]], str] = content_digest, task: str = "") -> str:
     """Return 16 hexadecimal digits of a run's content: its scenario with seed and plug-ins, files, and version.
 
     Args:
         scenario: what is run.
         digest: returns the digest of the files and folders that its task names.
+        task: the digest of its task, if its fields do not tell that; see `task_digest`.
     """
     files, named = scenario.check(), scenario.task.named_files()
-    if named:
-        files["task"] = digest(tuple(named))
+    if named or task:
+        files["task"] = task or digest(tuple(named))
     if scenario.seed_shift and is_given():  # on a cluster only the nodes may have it
         files["seed_shift"] = fingerprint()
     content = {"scenario": _content(scenario), "files": files, "version": version("seedbus")}

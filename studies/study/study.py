@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from seedbus.agents.errors import AgentError
+from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError, check_methods, not_accepted, path_of
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.progress import in_notebook
@@ -30,6 +32,7 @@ from seedbus.studies.study.store import Store, StoredRun
 from seedbus.studies.study.study_report import StudyReport
 from seedbus.studies.study.trials import Trial, Tuned, in_words
 from seedbus.studies.study.tuning import Values
+from seedbus.studies.study.worker import done, make_run
 
 STUDIES = "studies"
 RUNS = "runs"  # all that are not trials
@@ -194,8 +197,21 @@ class Conduct:
             shorter = self.store.shorter(scenario) if is_new else None
             facts |= {"launch": self.launch, "track": track, "shorter": None if shorter is None else str(shorter)}
             jobs.append(Job("run", subject, facts))
-        for answer in self.pool.do(jobs):
+        for answer in self.pool.do(jobs) if self.plan.task is None else self._done_here(jobs):
             self._note(answer)
+
+    def _done_here(self, jobs: Iterable[Job]) -> Iterator[Answer]:
+        """Do all jobs in this process, which alone has the task, and yield the last answer to each.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C, which stops the study too.
+        """
+        for job in jobs:
+            told = partial(self._told, job)
+            yield Answer(job, done(job.facts, told, partial(make_run, task=self.plan.task)))
+
+    def _told(self, job: Job, facts: dict[str, Any]) -> None:
+        self._note(Answer(job, facts))
 
     def _track(self, subject: _Subject) -> dict[str, Any]:
         """Return what trackers are told of a run, see `worker`."""
@@ -231,7 +247,8 @@ def study(
     folder: str | Path = STUDIES,
     *,
     jobs: int = 1,
-    settings: list[str] | None = None,
+    task: Task | None = None,
+    settings: Sequence[str] | Mapping[str, Any] = (),
     watcher: Watcher | None = None,
     progress: bool | None = None,
     track: str | Sequence[str] = (),
@@ -242,7 +259,11 @@ def study(
         source: the file of a study, or its fields.
         folder: the folder of studies, where runs are kept and looked for.
         jobs: number of processes, 1 to 1,024.
-        settings: `field=value` entries that change the scenario of every row.
+        task: what all rows train, in the place of their scenarios' tasks; None: these. Runs of a task with objects of
+            this program, as of a `TorchTask`, are made in this process; they are kept by the task's weights, its data
+            and its metrics of these weights.
+        settings: fields that are changed in the scenario of every row, as by `--set`: a mapping from fields, such as
+            "stop.rounds", to values, or `field=value` entries.
         watcher: is told how it goes on; None: as `progress` says.
         progress: show the progress of the study; None: in a notebook only.
         track: names of the trackers that are told of every run but trials, such as "tensorboard".
@@ -255,8 +276,11 @@ def study(
         raise ScenarioError("jobs", [f"{jobs!r} is not accepted; {what}"])
     if watcher is not None:
         check_methods(watcher, Watcher, "watcher")
-    store = Store(path_of(folder, "folder", "the folder of studies"))
-    plan = plan_of(source, settings)
+    plan = plan_of(source, settings, task)
+    if plan.task is not None and jobs != 1:
+        what = f"{jobs} processes do not have the objects of task; expected 1, or functions of a plug-in as the task"
+        raise ScenarioError("jobs", [what])
+    store = Store(path_of(folder, "folder", "the folder of studies").absolute(), plan.task)
     is_one = isinstance(track, str | Tracker) or not isinstance(track, Iterable)
     trackers: list[Any] = [track] if is_one else list(track)
     for each in trackers:

@@ -24,7 +24,6 @@ from seedbus.studies.study.key_figures import key_figures
 from seedbus.studies.study.plots import OVER, Plot, plots
 from seedbus.studies.study.remarks import sentences
 from seedbus.studies.study.results import StudyResults
-from seedbus.studies.study.schema import RUNS
 from seedbus.studies.study.tables import (
     caption,
     cells,
@@ -104,7 +103,7 @@ def _written(results: StudyResults, meter: Meter) -> Path:
         write(folder / f"{BY_CONDITION}.tex", latex_table(*small(results), note) + "\n")
     frames = {
         "table": results.table,
-        "runs": _from_here(results.runs),
+        "runs": _from(folder, results.runs),
         "curves": results.curves,
         "differences": results.differences,
     }
@@ -117,9 +116,9 @@ def _written(results: StudyResults, meter: Meter) -> Path:
     return folder / PAGE
 
 
-def _from_here(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with the paths of their folders from the study's, which are the same on every machine."""
-    return runs.assign(run=[f"../{RUNS}/{Path(run).name}" for run in runs["run"]]) if len(runs) else runs
+def _from(folder: Path, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the paths of their folders from the report's, which are the same on every machine."""
+    return runs.assign(run=[os.path.relpath(run, folder) for run in runs["run"]]) if len(runs) else runs
 
 
 def _remove_former(results: StudyResults, all_plots: list[Plot]) -> None:
@@ -163,7 +162,7 @@ def _runs(results: StudyResults) -> str:
             "–" if (value := member.figures.get(name)) is None else with_value(value, unit)
             for name, unit in units.items()
         ]
-        + [f"../{RUNS}/{Path(member.run.folder).name}"]
+        + [os.path.relpath(member.run.folder, results.folder)]
         for row, members in results.members.items()
         for member in members
     ]

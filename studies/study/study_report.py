@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.errors import ScenarioError, path_of
 from seedbus.scenarios.sentences import nearest
 from seedbus.studies.study import interactions
 from seedbus.studies.study.plots import plots
@@ -49,13 +49,19 @@ class StudyReport(StudyResults):
         """Return the table in LaTeX, as `table.tex` in the folder has it."""
         return latex(self)
 
-    def write(self) -> Path:
-        """Write page, tables and figures into the folder, as the command `seedbus study` does; return the page's path.
+    def write(self, folder: str | Path | None = None) -> Path:
+        """Write page, tables and figures, as the command `seedbus study` does; return the page's path.
+
+        Args:
+            folder: where; None: `self.folder`.
 
         Raises:
             OSError: a file cannot be written.
+            ScenarioError: `folder` is no name of a folder.
         """
-        return write_report(self)
+        if folder is None:
+            return write_report(self)
+        return write_report(replace(self, folder=path_of(folder, "folder", "the folder of the report").absolute()))
 
     def _repr_html_(self) -> str:
         """Return the table with the sentences below it, which a notebook shows."""

@@ -31,7 +31,7 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.files import check_folder, temporary_folder
 from seedbus.models.device import device_text, devices_of
 from seedbus.models.numeric_state import numeric_state
-from seedbus.models.task import SPLITS
+from seedbus.models.task import SPLITS, Task
 from seedbus.scenarios.cli_errors import exit_code
 from seedbus.scenarios.errors import Interrupted, ScenarioError
 from seedbus.scenarios.reporting.results import Results, strict
@@ -46,6 +46,7 @@ from seedbus.studies.study.membership import Membership
 from seedbus.studies.study.store import StoredRun
 
 Answer = Callable[[dict[str, Any]], None]
+Work = Callable[[dict[str, Any], Answer], dict[str, Any]]
 EVERY_S = 0.1  # between two answers about rounds
 TRIAL_S = 0.5  # seconds of rounds after which a trial's speed is believed
 COLD_S = 10.0  # a first trial that is shorter only warms up
@@ -69,13 +70,14 @@ class _Rounds(NullObserver):
             self._answer({"rounds": closed.round + 1})
 
 
-def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def make_run(job: dict[str, Any], answer: Answer, task: Task | None = None) -> dict[str, Any]:
     """Make a run, or go on with it, and measure its final model.
 
     Args:
         job: `scenario`, `folder`, and the `parts` to measure, see `Ask`; `launch` (see `_placement`) and `track` (see
             `_trackers`), or None; `shorter`, the folder of a run that this one may begin as a copy of, or None.
         answer: is given the number of closed rounds now and then.
+        task: what the run trains, if only this process has it; None: its scenario says it.
 
     Returns:
         `measured`: see `store.Measured`; `notes`: why trackers are told no more.
@@ -85,21 +87,23 @@ def make_run(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     folder, trackers, rounds = Path(job["folder"]), _trackers(job["track"]), _Rounds(answer)
     with writable(folder):
         check_folder(folder)
-    stored = StoredRun(validate(job["scenario"], str(folder)), folder)
+    fields = {name: value for name, value in job["scenario"].items() if task is None or name != "task"}
+    stored = StoredRun(validate(fields, str(folder), needs_task=task is None).with_task(task), folder)
     if job.get("shorter") is not None and not stored.has_begun:
         place = _placement(job["launch"], stored.scenario.transport)
         devices = devices_of("") if place is None else place.used_devices
         stored.begin_with(Path(job["shorter"]), device_text(devices))
     has_begun = stored.has_begun
     # another study may have begun it under another name
-    scenario = scenario_of(folder) if has_begun else stored.scenario
+    scenario = scenario_of(folder).with_task(task) if has_begun else stored.scenario
     stored.check(scenario)
     if trackers or not stored.is_finished:  # trackers are told what they lack of a finished run too
         placement = _placement(job["launch"], scenario.transport)
-        stored.check_files()
+        if task is None:
+            stored.check_files()
         # of hundreds of runs nobody reads the pages; `seedbus report` writes one
         run(scenario, folder, resume=has_begun, observer=rounds, placement=placement, track=trackers, page=False)
-    return {"measured": _measured(folder, job["parts"]), "notes": rounds.notes}
+    return {"measured": _measured(folder, job["parts"], task), "notes": rounds.notes}
 
 
 class _Pace(NullObserver):
@@ -190,14 +194,14 @@ def _trackers(track: dict[str, Any] | None) -> list[Tracker]:
 
 
 @numeric_state()
-def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
+def _measured(folder: Path, parts: list[str], task: Task | None) -> dict[str, Any]:
     splits = [part for part in parts if part in SPLITS]
     instruments = {part: part.partition(":")[::2] for part in parts if part not in SPLITS}
     found: dict[str, Any] = {}
     if splits:
         from seedbus.scenarios.running.replay import replay
 
-        final = replay(folder, Results.read(folder).summary["rounds"])
+        final = replay(folder, Results.read(folder).summary["rounds"], task=task)
         found = {split: strict(final.problem.evaluate(final.point, split)) for split in splits}
     if instruments:
         from seedbus.studies.analysis.analyse import analyse
@@ -205,7 +209,11 @@ def _measured(folder: Path, parts: list[str]) -> dict[str, Any]:
 
         metric = served_metric(scenario_of(folder).task, next((of for _, of in instruments.values() if of), None))
         findings = analyse(
-            folder, only=[name for name, _ in instruments.values()], effort=Effort(metric=metric), page=False
+            folder,
+            only=[name for name, _ in instruments.values()],
+            effort=Effort(metric=metric),
+            task=task,
+            page=False,
         )
         facts = {finding.name: finding.facts for finding in findings}
         found |= {part: quantities(name, facts[name]) for part, (name, _) in instruments.items()}
@@ -226,16 +234,17 @@ def stress(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
     return {"verdict": asdict(examine(job["seed"], until_s=job["until_s"]))}
 
 
-JOBS = {"run": make_run, "trial": try_out, "rates": measure_rates, "stress": stress}
+JOBS: dict[str, Work] = {"run": make_run, "trial": try_out, "rates": measure_rates, "stress": stress}
 
 
-def done(job: dict[str, Any], answer: Answer) -> dict[str, Any]:
-    """Return the last answer to a job: `is_done`, or what `failed`."""
+def done(job: dict[str, Any], answer: Answer, work: Work | None = None) -> dict[str, Any]:
+    """Return the last answer to a job: `is_done`, or what `failed`; work: does it, in place of what its `do` names.
+
+    Raises:
+        Interrupted: on Ctrl-C.
+    """
     try:
-        return {"is_done": True} | JOBS[job["do"]](job, answer)
-    except Interrupted:  # where nobody reads this answer the study was stopped; else only this run
-        stopped = "it was stopped; every closed round is kept, and the same study goes on with it"
-        return {"failed": stopped}
+        return {"is_done": True} | (work or JOBS[job["do"]])(job, answer)
     except (Exception, SystemExit) as error:
         if exit_code(error) is None:
             return {"failed": plugin_line(error) or traceback.format_exc()}
@@ -276,7 +285,11 @@ def main() -> None:
     with suppress(KeyboardInterrupt):
         threading.Thread(target=listen, name="stdin", daemon=True).start()
         while not is_over.is_set():
-            answer(done(json.loads(jobs.get()), answer))
+            try:
+                last = done(json.loads(jobs.get()), answer)
+            except Interrupted:  # where nobody reads this answer the study was stopped; else only this run
+                last = {"failed": "it was stopped; every closed round is kept, and the same study goes on with it"}
+            answer(last)
     end()
 
 

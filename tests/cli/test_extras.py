@@ -58,7 +58,7 @@ def test_the_extras_of_the_package_page_are_what_its_first_run_needs() -> None:
         line.partition(">=")[0] for extra in first.split(",") for line in PROJECT["optional-dependencies"][extra]
     }
     assert "seedbus run quickstart" in page and {"scikit-learn", "plotly"} <= brought  # its data, and its page
-    told = set(re.findall(r"`(\w+)` \(", extras)) | {"dev"}
+    told = set(re.findall(r"`(\w+)`\s\(", extras)) | {"dev"}
     assert told == set(PROJECT["optional-dependencies"])
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "PACKAGE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "PACKAGE.md", "CONTRIBUTING.md", "AGENTS.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 WITHIN_S = 30
 
 _BLOCK = re.compile(

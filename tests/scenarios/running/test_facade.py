@@ -13,6 +13,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
 from worlds import go, lossy, outcome, scenario
 
 import seedbus
@@ -70,6 +73,60 @@ def test_a_script_loads_runs_looks_and_replays(tmp_path: Path, monkeypatch: pyte
     replayed = seedbus.replay("runs/quickstart-1")
     assert replayed.digest == results.digest
     assert seedbus.replay(results.folder, round=0).digest != results.digest
+
+
+def linear() -> seedbus.TorchTask:
+    """Return a task of objects of this program: two classes of points, by their first coordinate."""
+    points = torch.from_numpy(np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32))
+    samples = TensorDataset(points, (points[:, 0] > 0).long())
+    return seedbus.TorchTask(network=lambda: nn.Linear(3, 2), train=samples, test=samples, batch_size=8)
+
+
+FEW: dict[str, Any] = {"algorithm": "decomfl", "participation": {"clients": 4}, "stop": {"rounds": 2}}
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_run_takes_settings_as_the_command_line_does(tmp_path: Path, is_loaded: bool) -> None:
+    what: Any = seedbus.load(FEW | {"task": "quadratic"}) if is_loaded else FEW | {"task": "quadratic"}
+    results = seedbus.run(what, tmp_path / "run", settings={"stop.rounds": 3, "algorithm": "hiso"}, page=False)
+    assert (results.summary["rounds"], results.summary["algorithm"]) == (3, "hiso")
+    with pytest.raises(ScenarioError) as raised:
+        seedbus.run(what, tmp_path / "other", settings={"stop.round": 3})
+    assert str(raised.value) == "scenario --set stop.round=3: stop.round: no such field; did you mean rounds?"
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("is_in_scenario", [False, True])
+def test_settings_change_a_scenario_whose_task_is_an_object_but_not_the_task(
+    tmp_path: Path, is_in_scenario: bool
+) -> None:
+    task = linear()
+    what = seedbus.load(FEW)
+    given = None if is_in_scenario else task
+    what = what.with_task(task) if is_in_scenario else what
+    assert seedbus.run(what, tmp_path / "run", task=given, settings=["stop.rounds=3"]).summary["rounds"] == 3
+    with pytest.raises(ScenarioError, match=r"^--set task\.batch_size=2: the task is an object of this program; "):
+        seedbus.run(what, tmp_path / "other", task=given, settings={"task.batch_size": 2})
+
+
+@pytest.mark.parametrize("mask", [{}, {"mask": {"rule": "random", "density": 0.5}}])
+def test_results_give_the_model_of_any_round_as_a_network_that_predicts(tmp_path: Path, mask: dict[str, Any]) -> None:
+    task: Any = linear()
+    settings = {"algorithm.learning_rate": 0.1, "algorithm.perturbations": 10, "stop.rounds": 40} | mask
+    results = seedbus.run(FEW, tmp_path / "run", task=task, settings=settings, page=False)
+    model, network = results.model(), results.model().network()
+    inputs, classes = task.test[:]
+    right = (network(inputs).argmax(1) == classes).double().mean()
+    assert right == results.metrics["accuracy"].iloc[-1] and not network.training
+    assert (
+        model.digest == results.digest != results.model(0).digest == seedbus.replay(results.folder, 0, task=task).digest
+    )
+    again = seedbus.Results.read(results.folder).model(task=task).network()
+    assert all(map(torch.equal, again.parameters(), network.parameters())) and again is not network
+    with pytest.raises(
+        ScenarioError, match=r"Replayed\.network: its task has no network; its coordinates are in `point`"
+    ):
+        seedbus.run(FEW | {"task": "quadratic"}, tmp_path / "other").model().network()
 
 
 @pytest.mark.slow

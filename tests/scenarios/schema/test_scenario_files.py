@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scenario_files import SMALL, write_scenario
 
@@ -132,8 +133,10 @@ def test_a_long_setting_is_cut_off_where_a_sentence_names_it(tmp_path: Path, set
 FAULT = "faults: [{fault: delay, probability: 0.5, by: {distribution: constant}}]\nnetwork:\n"
 
 
-@pytest.mark.parametrize("settings", ["stop.rounds=3", {"stop.rounds": 3}])
-def test_settings_in_python_that_are_no_list_are_refused_as_a_whole(tmp_path: Path, settings: Any) -> None:
+@pytest.mark.parametrize("settings", ["stop.rounds=3", 3])
+def test_settings_in_python_that_are_neither_a_list_nor_a_mapping_are_refused_as_a_whole(
+    tmp_path: Path, settings: Any
+) -> None:
     with pytest.raises(ScenarioError, match=r"^settings: .*3.* is not accepted; expected a list of field=value, like"):
         load(write_scenario(tmp_path), settings)
 
@@ -144,6 +147,9 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
     scenario = load(path, ["faults.0.probability=0.25", "network.latency={distribution: constant}", *schedule])
     assert vars(scenario.faults[0])["probability"] == 0.25
     assert vars(scenario.algorithm)["learning_rate"] == {0: 0.1, 500: 0.001}
+    values = {"faults.0.probability": np.float64(0.25), "network.latency": {"distribution": "constant"}}
+    values |= {"algorithm.learning_rate": {0: 0.1, 500: 0.2}, "algorithm.learning_rate.500": 1e-3, "name": "1e3"}
+    assert load(path, values) == scenario.model_copy(update={"name": "1e3"}), "a mapping sets the same"
 
 
 @pytest.mark.parametrize(

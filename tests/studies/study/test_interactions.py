@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def test_the_page_has_key_figures_a_short_title_what_bands_are_and_the_runs(tmp_
     assert "<summary>16 runs</summary>" in html and html.index("<main") < html.index("16 runs; mean ± standard")
     write_report(results)
     assert (results.folder / "interactions.csv").read_text().startswith("row,other,under,against,mean")
+    told = json.loads((results.folder / "study.json").read_text())["interactions"]
+    assert told == frame(results).to_dict("records") and len(told) == 3
 
 
 def test_a_study_may_choose_the_columns_of_its_tables(tmp_path: Path) -> None:

@@ -19,16 +19,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from commands import Command
 from pages import allowed, own
 from pages import plots as drawings
 from processes import is_alive, started_by, wait_for
 from processes import seedbus as process_of
+from torch import nn
+from torch.utils.data import TensorDataset
 from worlds import HISO, TINY, lossy, outcome
 
 import seedbus
 from seedbus.scenarios.errors import Exit, Interrupted, ScenarioError
 from seedbus.scenarios.reporting.looks import Line, looks
+from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.paper import file_of, lines_figure
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
@@ -38,6 +42,7 @@ from seedbus.scenarios.transports.placement import Placement
 from seedbus.studies.study import pool, worker
 from seedbus.studies.study.cells import plan_of
 from seedbus.studies.study.plots import plots
+from seedbus.studies.study.progress import StudyProgress
 from seedbus.studies.study.provenance import provenance
 from seedbus.studies.study.remarks import sentences
 from seedbus.studies.study.results import StudyResults
@@ -128,6 +133,74 @@ def test_in_python_a_study_shows_draws_and_writes_what_the_command_does(
     seedbus.study({"name": "one", "base": BASE, "seeds": [1]}, tmp_path, progress=True)
     told = capsys.readouterr()
     assert "1/1  small, seed 1: done" in told.err and told.out == ""
+
+
+def task_of(shift: float = 0.0, loss: Any = "cross-entropy") -> seedbus.TorchTask:
+    """Return a task of objects of this program."""
+    points = torch.from_numpy(np.random.default_rng(1).normal(shift, size=(80, 3)).astype(np.float32))
+    samples = TensorDataset(points, (points[:, 0] > shift).long())
+    return seedbus.TorchTask(network=lambda: nn.Linear(3, 2), train=samples, test=samples, loss=loss)
+
+
+OWN: dict[str, Any] = {
+    "name": "own",
+    "base": {"algorithm": "decomfl", "participation": {"clients": 4}, "stop": {"rounds": 3}},
+    "variants": {"slow": [], "fast": {"algorithm.learning_rate": 0.5}},
+    "seeds": [1, 2],
+    "ask": {"splits": ["train"], "analysis": ["clients_mean"]},
+}
+
+
+def test_a_study_of_a_task_of_this_program_is_made_here_and_kept_by_what_the_task_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = seedbus.study(OWN, "studies", task=task_of(), settings={"stop.rounds": 4}, progress=True)
+    assert not found.failures and found.is_complete and "4/4  fast, seed 2: done" in capsys.readouterr().err
+    assert found.table["rounds"].eq(4).all() and found.table["train_accuracy"].between(0, 1).all()
+    assert found.table["clients_mean"].between(0, 1).all() and found.folder == tmp_path / "studies/own"
+    alone = seedbus.run(OWN["base"], task=task_of(), settings={"stop.rounds": 4, "seed": 2}, page=False)
+    assert Results.read(found.runs["run"][1]).digest == alone.digest
+
+    def runs(**changed: Any) -> set[str]:
+        again = seedbus.study(OWN, "studies", task=task_of(**changed), settings=["stop.rounds=4"])
+        return set(again.runs["run"])
+
+    kept = set(found.runs["run"])
+    assert runs() == kept, "the same data and functions are the same task, whichever objects they are"
+    assert not runs(shift=1.0) & kept, "other data"
+    assert not runs(loss=lambda outputs, classes: 2 * nn.functional.cross_entropy(outputs, classes)) & kept
+    page = found.write("elsewhere")
+    assert page == tmp_path / "elsewhere/report.html" and not found.folder.exists()
+    named = pd.read_csv("elsewhere/runs.csv")["run"]
+    assert all((page.parent / run / "results.json").is_file() for run in named)
+
+
+def test_a_study_of_a_task_of_this_program_stops_on_ctrl_c_and_goes_on(tmp_path: Path) -> None:
+    class Stops(StudyProgress):
+        def advanced(self, row: str, seed: int, rounds: int) -> None:
+            raise Interrupted(tmp_path, "go on")
+
+    with Meter(is_quiet=True) as meter, pytest.raises(Interrupted):
+        seedbus.study(OWN, tmp_path, task=task_of(), watcher=Stops("own", meter))
+    assert seedbus.study(OWN, tmp_path, task=task_of()).is_complete
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "sentence"),
+    [
+        ({}, {"jobs": 2}, "jobs: 2 processes do not have the objects of task; expected 1, or functions of a plug-in"),
+        ({}, {"settings": {"task.batch_size": 3}}, "--set task.batch_size=3: the task is an object of this program; "),
+        ({"grid": {"task.batch_size": [3, 4]}}, {}, "grid.task.batch_size: the task is an object of this program; "),
+        ({}, {"task": 3}, "task: int is not accepted; expected a task, such as seedbus.TorchTask"),
+    ],
+)
+def test_what_does_not_go_with_a_task_of_this_program_is_one_sentence(
+    tmp_path: Path, changed: dict[str, Any], given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(sentence)) as raised:
+        seedbus.study(OWN | changed, tmp_path, **{"task": task_of()} | given)
+    assert len(str(raised.value).splitlines()) == 1
 
 
 def test_differences_are_paired_over_seeds(found: StudyResults) -> None:

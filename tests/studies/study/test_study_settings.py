@@ -67,7 +67,21 @@ def test_a_setting_that_changes_a_row_is_applied() -> None:
     assert values == [0.1, 0.1, 0.2, 0.2]
 
 
-@pytest.mark.parametrize("settings", ["stop.bytes=3", {"stop.bytes": 3}, [3], 3])
+def test_a_mapping_in_python_sets_the_fields_that_texts_set_and_its_mistakes_read_alike() -> None:
+    given: list[Any] = [
+        {"stop.bytes": 7, "faults": [{"fault": "delay", "by": 1}]},
+        ["stop.bytes=7", "faults=[{fault: delay, by: 1}]"],
+    ]
+    one, other = ([cell.scenario for cell in plan_of(STUDY, each).cells] for each in given)
+    assert one == other and one[0].stop.bytes == 7 and one[0].faults
+    for wrong in ({"stop.bites": 3}, ["stop.bites=3"]):
+        with pytest.raises(
+            ScenarioError, match=r"--set stop\.bites=3: stop\.bites: no such field; did you mean bytes\?$"
+        ):
+            plan_of(STUDY, wrong)
+
+
+@pytest.mark.parametrize("settings", ["stop.bytes=3", [3], 3])
 def test_settings_in_python_that_are_no_list_of_texts_are_refused_as_a_whole(settings: Any) -> None:
     with pytest.raises(ScenarioError, match=r"^settings: .*3.* is not accepted; expected .*field=value, like"):
         plan_of(STUDY, settings)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mistake_files import FOLDER, Said, blocks, settings, written
+from mistake_files import FOLDER, Said, check, settings
 from scenario_files import SMALL
 
 from seedbus.scenarios.errors import ScenarioError
@@ -69,14 +69,4 @@ def said(file: str, block: dict[str, Any], typed: str) -> Said:
 
 @pytest.mark.parametrize("file", FILES)
 def test_each_mistake_gets_its_sentence(file: str, pytestconfig: pytest.Config) -> None:
-    before = blocks(file)
-    now = [each | {"rows": {typed: said(file, each, typed) for typed in each["rows"]}} for each in before]
-    if pytestconfig.getoption("update"):
-        (FOLDER / f"{file}.yaml").write_text(written(now), encoding="utf-8")
-    for block, found in zip(before, now, strict=True):
-        assert found["rows"] == block["rows"], block["about"]
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_file_is_as_it_is_written(file: str) -> None:
-    assert (FOLDER / f"{file}.yaml").read_text(encoding="utf-8") == written(blocks(file)), "pytest --update"
+    check(file, lambda block, typed: said(file, block, typed), pytestconfig.getoption("update"))

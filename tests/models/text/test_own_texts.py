@@ -83,33 +83,6 @@ def write_tsv(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "sentence"),
-    [
-        ("a.csv", "review,stars\nfine,5\nbad,2\n", "a.csv, line 3, column stars: found '2'; expected one of '1', '5'"),
-        (
-            "a.csv",
-            "review,rating\nfine,5\n",
-            "a.csv, line 1: found no columns stars; expected one, among review, rating",
-        ),
-        ("a.csv", 'review,stars\n"a\nb",5\n,1\n', "a.csv, line 4, column review: found an empty cell; expected a text"),
-        ("a.csv", "review,stars\nfine\n", "a.csv, line 2: found 1 cells; expected 2, as in the first line"),
-        ("a.csv", "review,stars\n", "found no rows; expected a row at least"),
-        ("a.csv", "", "line 1: found no columns review"),
-        ("a.txt", "fine 5\n", "found a file that ends in .txt; expected a file of texts that ends in .csv, .tsv or"),
-        ("a.jsonl", '{"review": "fine", "stars": 1}\n\n[]\n', "a.jsonl, line 3: found a list; expected an object"),
-        ("a.jsonl", '{"review": ["fine"], "stars": 1}\n', "line 1, column review: found a list; expected a text"),
-        ("a.jsonl", '{"review": "fine"}\n', "line 1, column stars: found an empty cell"),
-        ("a.jsonl", '{"review"\n', "a file that cannot be read (Expecting"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused_with_its_line(name: str, text: str, sentence: str, tmp_path: Path) -> None:
-    write(tmp_path / name, text)
-    with pytest.raises(DataError) as refused:
-        load(scenario("facebook/opt-125m")).task.read_own(tmp_path / name)  # type: ignore[attr-defined]
-    assert sentence in str(refused.value)
-
-
 def test_texts_are_owners_or_common() -> None:
     for task, partition, sentence in (
         ({"dataset": "sst2", "texts": STATED}, "own", "texts is for dataset: own"),

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +20,9 @@ import pytest
 import typer
 from commands import Command
 from plugin_files import SIGNS, forget
+from processes import seedbus as process_of
 from reference_tables import BEGIN, inserted
+from warm_command import warm
 from worlds import TINY, scenario
 
 from seedbus.agents.client.replicas import Replicas
@@ -349,7 +350,7 @@ def test_a_run_whose_losses_numpy_takes_loads_nothing_heavy_that_it_does_not_use
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, tmp_path: Path, closed: str) -> None:
-    command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
+    command = [str(warm() / "seedbus"), "run", "small.yaml", "--out", "run"]
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path)
     assert done.returncode == Exit.OK
     assert seedbus("report", "run", "--format", "json").code == Exit.OK
@@ -436,12 +437,6 @@ def test_a_library_whose_log_is_on_a_full_disk_prints_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subprocess.Popen[str]:
-    command = [*within, sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, **pipes)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "within"),
@@ -452,7 +447,7 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
 ) -> None:
     what = scenario(stop={"rounds": 400}, verify=False)
     Path("long.yaml").write_text(dump(what.resolved()), encoding="utf-8")
-    process = _started(tmp_path, within=within)
+    process = process_of("run", "long.yaml", within=within, cwd=tmp_path)
     assert process.stderr is not None
     line = ""
     while not line.startswith("round 10/"):

@@ -21,6 +21,8 @@ from seedbus.models.tasks.language_model import LanguageModel
 from seedbus.models.text.files import read
 from seedbus.plugin import load_plugin
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.running.own_data import with_own
+from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.yaml_text import NotPlain, parse
@@ -38,6 +40,10 @@ def keys(path: Path, _: list[str]) -> None:
             Table(path)
         assert str(again.value) == str(error)
         raise
+
+
+def own_tables(path: Path, settings: list[str]) -> None:
+    bind(with_own(load(DOCUMENT, settings), str(path), [1], evaluates=False))
 
 
 def own_texts(path: Path, settings: list[str]) -> None:
@@ -61,6 +67,7 @@ READERS: dict[str, Callable[[Path, list[str]], object]] = {
     "data": lambda path, settings: run(load(DOCUMENT, settings), "run"),
     "keys": keys,
     "model_files": model_files,
+    "own_tables": own_tables,
     "own_texts": own_texts,
     "plug_ins": lambda path, _: load_plugin(path),
     "scenarios": load,

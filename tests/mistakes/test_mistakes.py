@@ -14,6 +14,8 @@ import yaml
 from mistake_files import FOLDER, Said, check, settings
 from scenario_files import SMALL
 
+from seedbus.scenarios.consent.sentences import consent
+from seedbus.scenarios.consent.who_sees import who_sees
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.schema.loading import load
 from seedbus.scenarios.schema.scenario import Scenario
@@ -32,9 +34,22 @@ def explained(scenario: Scenario, usual: Scenario) -> list[str]:
     return [sentence for sentence in said if sentence not in known and not sentence.startswith("default: ")]
 
 
+def seen_otherwise(scenario: Scenario, usual: Scenario) -> list[str]:
+    """Return who sees what of it in other words than of the usual one."""
+    others = who_sees(usual)
+    return [
+        f"{viewer}: {matter}: {words}"
+        for viewer, cells in who_sees(scenario).items()
+        for matter, words in cells.items()
+        if words != others[viewer][matter]
+    ]
+
+
 ACCEPTED: dict[str, Callable[[Scenario, Scenario], list[str]]] = {
     "without_effect": lambda scenario, _: caveats(scenario),
     "explained": explained,
+    "consent": lambda scenario, _: [f"{topic}: {sentence}" for topic, sentence in consent(scenario).items()],
+    "who_sees": seen_otherwise,
 }
 """What is told of scenarios that are accepted, by the file."""
 

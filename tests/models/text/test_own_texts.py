@@ -81,16 +81,3 @@ def test_a_public_test_set_is_measured_where_the_server_has_it(opt: Path, tmp_pa
 def write_tsv(path: Path, text: str) -> Path:
     write(path, text)
     return path
-
-
-def test_texts_are_owners_or_common() -> None:
-    for task, partition, sentence in (
-        ({"dataset": "sst2", "texts": STATED}, "own", "texts is for dataset: own"),
-        ({"dataset": "own"}, "own", "texts is for dataset: own, and needed for it"),
-        ({"dataset": "own", "texts": STATED, "shots": 5}, "own", "shots is of one data set; leave one out"),
-        ({"dataset": "own", "texts": STATED}, "iid", "and task.texts states what owners' texts have in common"),
-        ({"dataset": "sst2"}, "own", "task: language-model does not state what owners have in common"),
-    ):
-        with pytest.raises(ScenarioError) as refused:
-            load(own_scenario(task={"name": "language-model"} | task, partition=partition, evaluation={}))
-        assert sentence in str(refused.value)

@@ -14,7 +14,8 @@ from mistake_files import FOLDER, Said, check
 from scenario_files import SMALL
 from small_language import ROWS, write
 
-from seedbus.bus.zeromq.keys import BadKey, Table, read_table
+from seedbus.bus.errors import BadKey
+from seedbus.bus.zeromq.keys import Table, read_table
 from seedbus.discovery import PLUGINS
 from seedbus.models.errors import DataError
 from seedbus.models.tasks.language_model import LanguageModel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -32,3 +33,17 @@ def test_each_wrong_command_line_gets_its_sentence(file: str, seedbus: Command, 
         return sentence if answer.code == Exit.USAGE else f"exit code {answer.code}: {sentence}"
 
     check(f"commands/{file}", said, pytestconfig.getoption("update"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "pattern"),
+    [
+        ("run small.yaml --frob", "No such option: --frob.*; see `seedbus run --help`"),
+        ("explain", "Missing argument .*; see `seedbus explain --help`"),
+        ("explain small.yaml field", "Invalid value for '.*': 'field' is not one of 'fields', 'partition', 'pr.*"),
+        ("export run model x", "Got unexpected extra argument.*"),
+    ],
+)
+def test_what_click_says_in_its_own_words_is_one_sentence_too(seedbus: Command, typed: str, pattern: str) -> None:
+    said = seedbus(*shlex.split(typed))
+    assert (said.code, said.out) == (Exit.USAGE, "") and re.fullmatch(rf"seedbus: {pattern}\n", said.err), said.err

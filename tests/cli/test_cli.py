@@ -22,7 +22,6 @@ from commands import Command
 from plugin_files import SIGNS, forget
 from processes import seedbus as process_of
 from reference_tables import BEGIN, inserted
-from warm_command import warm
 from worlds import TINY, scenario
 
 from seedbus.agents.client.replicas import Replicas
@@ -350,7 +349,7 @@ def test_a_run_whose_losses_numpy_takes_loads_nothing_heavy_that_it_does_not_use
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_stop_no_run_and_get_no_file(seedbus: Command, tmp_path: Path, closed: str) -> None:
-    command = [str(warm() / "seedbus"), "run", "small.yaml", "--out", "run"]
+    command = [sys.executable, "-m", "seedbus", "run", "small.yaml", "--out", "run"]
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path)
     assert done.returncode == Exit.OK
     assert seedbus("report", "run", "--format", "json").code == Exit.OK

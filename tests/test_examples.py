@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_command import warm
 
 from seedbus.plugin import check
 
@@ -40,7 +40,7 @@ def test_a_program_prints_what_the_page_shows(tmp_path: Path, program: Path) -> 
     if program.stem == "frozen_vit":
         for package in ("PIL", "datasets", "transformers"):
             pytest.importorskip(package, reason="the example needs the extra hub")
-    answer = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    answer = subprocess.run([warm() / "seedbus", program], capture_output=True, text=True, cwd=tmp_path, check=True)
     shown = re.search(rf"\$ python examples/{program.name}\n(.*?)```", SHOWN, re.DOTALL)
     assert shown is not None and figureless(answer.stdout) == figureless(shown[1])
     check_answer(program.name, shown[1], answer.stdout)

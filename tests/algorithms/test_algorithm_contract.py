@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,15 @@ import algorithm_cases
 import numpy as np
 import pytest
 from algorithm_cases import CONFIGURATIONS, DIMENSION, Log, Rehearsal, bits, make, over_the_wire
+from promised import keep
+from warm_command import warm
 
 from seedbus.algorithms.directions import set_threads
 from seedbus.algorithms.directions.blocks import BLOCK
 from seedbus.algorithms.scalar_only.precision import WIRE_FORMATS
 from seedbus.scenarios.schema.discovery import ALGORITHMS
 from seedbus.studies.check import algorithm as conformance
-from seedbus.studies.check.promises import Promise, promise_of
+from seedbus.studies.check.promises import Promise
 
 CASES = [pytest.param(make(name), id=name) for name in ALGORITHMS.all()] + [
     pytest.param(make(name, **hyperparameters), id=f"{name}-{case}")
@@ -45,16 +46,7 @@ def blocks_and_threads() -> Iterator[None]:
 
 @pytest.mark.few(9)
 def test_an_algorithm_keeps_its_promises(run: Rehearsal) -> None:
-    """All in one test, because most take less than a test itself does; all that are broken are raised together."""
-    broken = []
-    for promise in conformance.CONTRACT:
-        try:
-            promise(run)
-        except Exception as error:
-            error.add_note(f"broken: {promise_of(promise)}")
-            broken.append(error)
-    if broken:
-        raise ExceptionGroup(f"{run.algorithm.name} breaks {len(broken)} promises", broken)
+    keep(run.algorithm.name, conformance.CONTRACT, run)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +123,7 @@ def test_another_process_replays_to_the_same_digests(tmp_path: Path) -> None:
         path.write_bytes(Log(algorithm, DIMENSION, run.commits).pack())
         expected.append(run.replica.digest())
         paths.append(str(path))
-    command = [sys.executable, algorithm_cases.__file__, "2", "256", *paths]
+    command = [str(warm() / "seedbus"), algorithm_cases.__file__, "2", "256", *paths]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == expected
 

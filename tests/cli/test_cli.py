@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 import typer
 from commands import Command
 from plugin_files import SIGNS, forget
+from processes import seedbus as process_of
 from reference_tables import BEGIN, inserted
 from worlds import TINY, scenario
 
@@ -74,56 +74,6 @@ def test_what_check_prints_is_a_scenario_file(seedbus: Command) -> None:
     text = seedbus("explain", "small.yaml", "fields", "--set", "description=1e5 日本").out
     Path("again.yaml").write_text(text, encoding="utf-8")
     assert seedbus("explain", "again.yaml", "fields").out == text
-
-
-USAGE = [
-    (("frob",), r"No such command 'frob'; see `seedbus --help`"),
-    (("run", "small.yaml", "--frob"), r"No such option: --frob.*; see `seedbus run --help`"),
-    (("run", "small.yaml", "--out"), r"Option '--out' requires an argument; see `seedbus"),
-    (("run", "small.yaml", "--format", "xml"), r"Invalid value for '--format': 'xml' is not one of 'text', 'json'"),
-    (("run", "small.yaml", "--workers", "two"), r"Invalid value for '--workers': .two. is not .*; see"),
-    (("keys",), r"Missing command; see `seedbus keys --help`"),
-    (("explain",), r"Missing argument .*; see `seedbus explain --help`"),
-    (("export",), r"Missing argument 'RUN'; see `seedbus export --help`"),
-    (("export", "run", "model", "x"), r"Got unexpected extra argument"),
-    (("explain", "small.yaml", "field"), r"Invalid value for '.*': 'field' is not one of 'fields', 'partition', 'pr"),
-    (("explain", "small.yaml", "--out", "a"), r"--out: it is for `seedbus explain SCENARIO partition`"),
-    (("explain", "small.yaml", "--format", "csv"), r"--format csv: it is for `seedbus explain SCENARIO partition`"),
-    (("explain", "small.yaml", "fields", "--seconds", "1"), r"--seconds: it is for `seedbus explain SCENARIO`"),
-    (("runs", "--stop", "--format", "json"), r"--stop: it prints a sentence; expected no --format"),
-    (("runs", "--patience", "5"), r"--patience: 5 is for the end of a round; expected --stop beside it"),
-    (("list", "x"), r"seedbus list x: there is no such kind; there are scenarios, studies, plugins, .*algorithms"),
-    (("run",), r"seedbus run: name a scenario \(`seedbus list` shows them\), or --resume RUN"),
-    (("run", "small.yaml", "--resume", "a", "--out", "b"), r"give --out for a new run or --resume for an old one"),
-    (("run", "small.yaml", "--other-device"), r"--other-device is for a run that goes on; give it with --resume RUN"),
-    (("run", "nope.yaml"), r"nope.yaml: there is no such file and no scenario of that name"),
-    (("explain", ".", "fields"), r"\.: it is not a file; expected a scenario file, or a name from `seedbus list`"),
-    (("run", "small.yaml", "--set", "seed=x"), r"small.yaml --set seed=x: seed: \"x\" is not accepted; expected a"),
-    (
-        ("run", "small.yaml", "--set", "stop.target={value: 1}"),
-        r"small.yaml --set stop.target=.*: stop.target.metric: \"accuracy\" is not measured; there are loss, gap",
-    ),
-    (
-        ("run", "small.yaml", "--set", "stop.target={metric: loss, value: 3}"),
-        r"stop.target.direction: this field is required, since smaller values of loss may be the better ones; exp",
-    ),
-    (("server", "small.yaml", "--bind", "tcp://127.0.0.1:70000"), r"tcp://.*70000 cannot be used \(70000 is no port\)"),
-    (("server", "small.yaml", "--bind", "tcp://127.0.0.1"), r"tcp://127.0.0.1 cannot be used \(it has no address\)"),
-    (("server", "small.yaml", "--bind", "inproc://x"), r"inproc://x cannot be used \(it begins neither with"),
-    (("server", "small.yaml", "--bind", "udp://*:55"), r"udp://\*:55 cannot be used .*; expected a free"),
-    (("server", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8"),
-    (("run", "small.yaml", "--workers", "9"), r"--workers 9: the run has 8 clients; expected 8 at most, because each"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), USAGE, ids=lambda value: " ".join(value)[:40])
-def test_a_wrong_command_line_is_one_sentence_and_exit_2(
-    seedbus: Command, arguments: tuple[str, ...], sentence: str
-) -> None:
-    said = seedbus(*arguments)
-    assert (said.code, said.out) == (Exit.USAGE, "")
-    assert re.match(rf"seedbus: .*{sentence}", said.err) and said.err.count("\n") == 1
-    assert not Path("runs").exists()
 
 
 DATA = [
@@ -279,20 +229,6 @@ def test_a_client_lets_the_owners_other_programs_go_first(within: list[str], opt
                 found.add(os.getpriority(os.PRIO_PROCESS, client.pid))
             time.sleep(0.02)
     assert client.returncode == Exit.PEER and max(found) == priority
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        (["--seed", "3"], "there is no --seed, for it is a field of the scenario; expected `--set seed=VALUE`"),
-        (["stop.rounds=5"], "stop.rounds=5 is a field of the scenario; expected `--set stop.rounds=5`"),
-    ],
-)
-def test_a_field_that_is_typed_as_in_other_tools_is_one_sentence(
-    seedbus: Command, typed: list[str], expected: str
-) -> None:
-    said = seedbus("run", "small.yaml", *typed)
-    assert said.code == Exit.USAGE and said.err == f"seedbus: {expected}; see `seedbus run --help`\n"
 
 
 def test_a_client_replays_on_as_many_threads_as_it_is_told(seedbus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,12 +436,6 @@ def test_a_library_whose_log_is_on_a_full_disk_prints_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def _started(folder: Path, *arguments: str, within: Sequence[str] = ()) -> subprocess.Popen[str]:
-    command = [*within, sys.executable, "-m", "seedbus", "run", "long.yaml", *arguments]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, **pipes)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "within"),
@@ -516,7 +446,7 @@ def test_ctrl_c_names_the_folder_and_the_resumed_run_ends_as_if_it_had_not_stopp
 ) -> None:
     what = scenario(stop={"rounds": 400}, verify=False)
     Path("long.yaml").write_text(dump(what.resolved()), encoding="utf-8")
-    process = _started(tmp_path, within=within)
+    process = process_of("run", "long.yaml", within=within, cwd=tmp_path)
     assert process.stderr is not None
     line = ""
     while not line.startswith("round 10/"):

@@ -153,23 +153,3 @@ def test_the_names_of_classes_fit_into_the_drawing_and_are_safe(labels: list[Any
     (legend,) = figure.legends
     box, size = legend.get_window_extent(), figure.bbox
     assert 0 <= box.x0 < box.x1 <= size.x1 and 0 <= box.y0 < box.y1 < size.y1 / 2 + 50 * len(labels)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (("small.yaml",), Exit.DATA, r"task quadratic: found no samples that could be divided; expected a task with"),
-        ((*DIGITS, "--set", "partition={kind: pathological, classes: 11}"), Exit.DATA, r".*classes: 11 and 10 classes"),
-        (
-            (*DIGITS, "--set", "partition={kind: file, file: no.csv}"),
-            Exit.DATA,
-            r"partition.file: found no file no.csv",
-        ),
-        ((*DIGITS, "--out", "no/where.svg"), Exit.FOLDER, r"no/where.svg: it cannot be written \(No such file"),
-        ((*DIGITS, "--out", ""), Exit.USAGE, r"--out .*: it names no file; expected one like partition.svg"),
-    ],
-)
-def test_a_mistake_is_one_sentence(seedbus: Command, arguments: tuple[str, ...], code: Exit, sentence: str) -> None:
-    said = seedbus("explain", *arguments, "partition")
-    assert (said.code, said.out) == (code, "")
-    assert re.match(rf"seedbus: {sentence}", said.err) and said.err.count("\n") == 1, said.err

@@ -12,7 +12,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from small_data import SMALLER
-from task_contract import BOUND, CONTRACT, KINDS, bind, losses, skip_without_packages
+from task_contract import BOUND, KINDS, bind, keep_contract, losses, skip_without_packages
 from torch.nn.functional import cross_entropy
 
 from seedbus.models import DataError
@@ -23,12 +23,11 @@ from seedbus.models.tasks.quadratic import Quadratic, QuadraticProblem
 pytestmark = pytest.mark.usefixtures("small_sets")
 
 
-@pytest.mark.few(12)
-@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
+@pytest.mark.few(3)
 @pytest.mark.parametrize("task", BOUND, ids=repr)
-def test_a_task_keeps_the_contract(task: Any, check: Any) -> None:
+def test_a_task_keeps_the_contract(task: Any) -> None:
     skip_without_packages(task.name)
-    check(task)
+    keep_contract(task)
 
 
 def test_tasks_are_found_by_their_names() -> None:

@@ -21,28 +21,6 @@ def bound(own: object, clients: list[int], **more: Any) -> Any:
     return bind(with_own(load(own_scenario(**more)), str(own), clients, evaluates=False))
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("age,gender,sick\n1,male,no\n", "no column sex for task.columns; expected one of age, gender, sick"),
-        ("age,sex,sick\n1,male,no\n2,male,maybe\n", "line 3, column sick: found 'maybe'; expected one of 'no', 'yes'"),
-        (
-            "age,sex,sick\n1,male,no\n2,other,no\n",
-            "line 3, column sex: found 'other'; expected one of 'female', 'male'",
-        ),
-        ("age,sex,sick\n1,male,no\n,male,no\n", "line 3, column age: found an empty cell in a column of numbers"),
-        ("age,sex,sick\n1,,no\n", "line 2, column sex: found an empty cell; expected one of 'female', 'male'"),
-        ("age,sex,sick\n", "found no rows; expected a row at least"),
-        ("", "found no names of columns in the first line"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused_with_its_row_and_column(text: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_text(text)
-    with pytest.raises(DataError) as refused:
-        bound(tmp_path / "mine.csv", [1])
-    assert sentence in str(refused.value)
-
-
 def test_an_owner_with_one_row_trains_on_it_and_measures_on_none(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("sick,age,sex\nyes,61.5,male\n")
     problem = bound(tmp_path / "mine.csv", [1])
@@ -159,24 +137,6 @@ def test_a_server_cannot_have_an_owner_read_a_file_that_it_names(tmp_path: Path)
     given = own_table(tmp_path / "mine.csv", 9, 2)
     problem: Any = bind(with_own(scenario, str(given), [0], evaluates=True))
     assert problem.splits["test"].labels.size == 0
-
-
-def test_what_has_to_be_common_is_in_the_scenario() -> None:
-    for change, sentence in (
-        ({"task": {"name": "digits"}}, "task: digits does not state what owners have in common"),
-        ({"partition": "iid"}, "partition: iid divides samples that all processes have, and task.columns states"),
-        ({"task": TASK | {"target": "cured"}}, "columns has no cured, the target"),
-        ({"task": TASK | {"columns": COLUMN_TWICE}}, "columns.sex has a text twice"),
-        ({"task": TASK | {"file": "a.csv"}}, "file is of one table; leave one out"),
-        ({"mask": {"rule": "gradient", "density": 0.5}}, "partition: own leaves the samples with their owners"),
-        ({"evaluation": {"split": "validation"}}, "evaluation.split has the server measure on what"),
-    ):
-        with pytest.raises(ScenarioError) as refused:
-            load(own_scenario(**change))
-        assert sentence in str(refused.value), change
-
-
-COLUMN_TWICE = TASK["columns"] | {"sex": ["1", "1.0"]}
 
 
 def test_patterns_are_in_the_order_of_their_numbers_and_fit_the_clients(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from power_cuts import PowerCut, cut_power
-from snapshot_cases import lagging, rough
-from worlds import DECOMFL, HISO, outcome
+from snapshot_cases import lagging
+from worlds import DECOMFL, HISO
 
-from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Kind
 from seedbus.scenarios.reporting.meter import Meter
 from seedbus.scenarios.reporting.results import Results
@@ -103,25 +101,6 @@ def test_a_run_with_the_cheapest_way_takes_no_more_bytes_than_without_snapshots(
 def test_a_budget_of_commits_beside_it_keeps_its_meaning(tmp_path: Path, source: str) -> None:
     results = run(lagging(lag=cheapest(source=source, snapshot_after_commits=4), **SMALL), tmp_path / "run")
     assert results.messages.query("kind == 'PLAN'")["seeds"].max() == 1 + 4
-
-
-@SOURCES
-def test_the_cheapest_way_is_the_same_on_sockets_and_after_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
-    what = rough(0.2, lag=cheapest(source=source), **SMALL | {"participation": SMALL["participation"] | LATE})
-    whole = outcome(run(what, tmp_path / "whole"))
-    assert whole[0]["traffic"]["by_kind"]["snapshot"]["messages"] > 50
-    assert outcome(run(what.model_copy(update={"transport": "ipc"}), tmp_path / "ipc")) == whole
-    for at in (30, 71):
-        with monkeypatch.context() as patch:
-            cut_power(patch, Journal, "append", at, before=bool(at % 2))
-            with pytest.raises(PowerCut):
-                run(what, tmp_path / f"cut-{at}")
-        assert outcome(run(what, tmp_path / f"cut-{at}", resume=True)) == whole
-
-
-LATE: dict[str, Any] = {"deadline_s": 1.0, "late": {"max_staleness": 3}}
 
 
 def test_a_snapshot_is_not_replaced_before_anyone_can_pull_it(tmp_path: Path) -> None:

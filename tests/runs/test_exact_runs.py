@@ -7,27 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from power_cuts import run_with_power_cuts
-from snapshot_cases import lagging, rough
-from worlds import DECOMFL, outcome, scenario
+from snapshot_cases import lagging
+from worlds import DECOMFL, scenario
 
 from seedbus.agents.errors import Unfinishable
 from seedbus.algorithms.scalar_only.exact import BUDGET
 from seedbus.scenarios.running.limits import least_memory
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.transports.placement import Placement
 from seedbus.studies.analysis.analyse import analyse
 
 INTEGER: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer"}
 POOL: dict[str, Any] = {"name": "fedkseed", "pool": 64, "perturbations": 5, "learning_rate": 0.01}
-each_algorithm = pytest.mark.parametrize("algorithm", [INTEGER, POOL], ids=["decomfl", "fedkseed"])
 FLOAT: dict[str, Any] = DECOMFL | {"momentum": 0.0}
 
 
 @pytest.mark.slow
-@each_algorithm
-@pytest.mark.parametrize("directions", ["gaussian", "rademacher"])
+@pytest.mark.parametrize(("algorithm", "directions"), [(INTEGER, "gaussian"), (POOL, "rademacher")], ids=str)
 def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
     tmp_path: Path, algorithm: dict[str, Any], directions: str
 ) -> None:
@@ -49,29 +45,6 @@ def test_a_snapshot_has_eight_bytes_a_coordinate_and_a_commit_those_of_float32(t
     assert 1.5 < sizes[0] / sizes[1] < 2.1
     plans = [each.messages.query("kind == 'PLAN'")["payload_bytes"].sum() for each in (whole, real)]
     assert plans[0] == plans[1]
-
-
-@pytest.mark.slow
-@each_algorithm
-@pytest.mark.usefixtures("warm_workers")
-def test_two_workers_on_rough_links_end_like_one_process(tmp_path: Path, algorithm: dict[str, Any]) -> None:
-    what = rough(0.1, algorithm=algorithm, lag={"source": "peer"})
-    whole = run(what, tmp_path / "whole")
-    results = run(what, tmp_path / "run", placement=Placement("ipc", 2))
-    assert outcome(results) == outcome(whole)
-    assert whole.digest == replay(tmp_path / "run").digest
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("algorithm", [INTEGER | {"aggregation": "clipped"}, POOL], ids=["decomfl", "fedkseed"])
-def test_a_run_cut_off_again_and_again_ends_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
-) -> None:
-    what = rough(0.2, algorithm=algorithm, stop={"rounds": 12})
-    whole = outcome(run(what, tmp_path / "whole"))
-    results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, [(3, True), (3, False)])
-    assert cuts > 2
-    assert outcome(results) == whole
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import msgpack
 import numpy as np
 import pytest
 from algorithm_cases import Log, Quadratic, Rehearsal, bits, make, over_the_wire, rehearse, seed_of, x0
+from warm_command import warm
 
 from seedbus.algorithms.contract import Replica
 from seedbus.algorithms.directions import reference
@@ -112,7 +112,7 @@ def test_another_process_with_two_threads_holds_the_bits_of_this_one_with_one(tm
     logs = [tmp_path / str(number) for number in range(len(runs))]
     for log, run in zip(logs, runs, strict=True):
         log.write_bytes(Log(run.algorithm, DIMENSION, run.commits).pack())
-    command = [sys.executable, algorithm_cases.__file__, "2", "1024", *map(str, logs)]
+    command = [str(warm() / "seedbus"), algorithm_cases.__file__, "2", "1024", *map(str, logs)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == [run.replica.digest() for run in runs]
 

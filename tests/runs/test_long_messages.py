@@ -50,7 +50,7 @@ def of(case: str) -> Scenario:
     return scenario_in_parts(**CASES[case])
 
 
-@pytest.mark.few(3, slow=60)
+@pytest.mark.few(3, slow=17)
 @pytest.mark.parametrize("transport", ["memory", *SOCKET_TRANSPORTS])
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_in_parts_has_the_bits_and_bytes_of_the_run_in_one(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,82 +11,34 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from power_cuts import PowerCut, cut_power
-from worlds import DECOMFL, go, outcome, scenario
+from power_cuts import PowerCut
+from run_worlds import POLICIES, STRAGGLERS, with_policy
+from worlds import go, outcome
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
 from seedbus.agents.server.arrivals import Arrivals
-from seedbus.agents.server.coordinator import Coordinator
-from seedbus.agents.server.overdue import OverdueState
-from seedbus.agents.server.rounds import Rounds, RoundsState
+from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.server.server import Server
-from seedbus.agents.server.state import ServerState
 from seedbus.algorithms.scalar_only.payloads import ScalarCommit
-from seedbus.bus import SERVER, Bus, Ledger, ledger_hash, read_ledger
-from seedbus.bus.records import record
+from seedbus.bus import SERVER, Bus
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.transports.placement import Placement
 
-STRAGGLERS = [
-    {"fault": "drop", "probability": 0.15},
-    {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 0.8}, "probability": 0.4},
-]
-SLOW = {"fault": "straggler", "clients": [0, 1, 2, 3, 4, 5], "factor": 20}
-CHANGING = DECOMFL | {
-    "perturbations": {0: 3, 5: 5, 10: 2, 14: 4, 20: 2, 25: 3},
-    "local_steps": {0: 1, 15: 2},
-    "learning_rate": {0: 0.01, 12: 0.005},
-}
-POLICIES: dict[str, dict[str, Any]] = {
-    "late": {"cohort": 4, "deadline_s": 0.5, "late": {"discount": 0.5, "max_staleness": 4}},
-    "everything": {
-        "cohort": 3,
-        "over_selection": 1.5,
-        "selection": {"policy": "rarest"},
-        "quorum": 3,
-        "deadline_s": 3,
-        "deadline": {"quantile": 0.8, "factor": 1.2, "window": 20},
-        "late": {"max_staleness": 3},
-    },
-    "scarce": {"cohort": 8, "quorum": 4, "deadline_s": 1.5, "late": {"max_staleness": 3}},
-    "buffer": {"cohort": 6, "buffer": 3, "quorum": 3, "deadline_s": 4, "late": {"max_staleness": 5}},
-    "buffer of two": {
-        "cohort": 8,
-        "buffer": 2,
-        "quorum": 2,
-        "deadline_s": 4,
-        "selection": {"policy": "power-of-choice"},
-        "late": {"max_staleness": 2},
-    },
-}
 each_policy = pytest.mark.parametrize("policy", POLICIES)
-
-
-def world(policy: str, **changes: Any) -> Scenario:
-    """Return a scenario of ten clients that lag, with schedules of K, P and η."""
-    said = {
-        "participation": {"clients": 10} | POLICIES[policy],
-        "algorithm": CHANGING,
-        "faults": [*STRAGGLERS, *([SLOW] if policy == "scarce" else [])],
-        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.02}},
-        "stop": {"rounds": 80 if policy == "scarce" else 30},
-    }
-    return scenario(**(said | changes))
 
 
 @pytest.fixture(scope="module")
 def in_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     folder = tmp_path_factory.mktemp("memory")
-    return {name: run(world(name), folder / name) for name in POLICIES}
+    return {name: run(with_policy(name), folder / name) for name in POLICIES}
 
 
 def log_of(results: Results) -> list[ScalarCommit]:
     with closing(Journal.open(results.folder, for_writing=False)) as journal:
-        return list(history(world("late").algorithm, journal))
+        return list(history(with_policy("late").algorithm, journal))
 
 
 @each_policy
@@ -105,34 +56,12 @@ def test_late_reports_count_in_such_a_run_and_no_replica_diverges(in_memory: dic
         assert (results.rounds["asked"] < 8).sum() > 5, "in some rounds clients are at work"
 
 
-@pytest.mark.few(1, slow=4)
-@each_policy
-@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
-def test_a_run_with_late_reports_is_the_same_on_every_transport(
-    tmp_path: Path, in_memory: dict[str, Results], policy: str, transport: Any
-) -> None:
-    results = run(world(policy, transport=transport), tmp_path / "run", placement=Placement(transport))
-    assert outcome(results) == outcome(in_memory[policy])
-    ours, theirs = (read_ledger(each.folder / "messages") for each in (results, in_memory[policy]))
-    assert ledger_hash(ours) == ledger_hash(theirs)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_workers")
-@pytest.mark.parametrize("policy", ["everything", "buffer"])
-def test_a_run_with_late_reports_is_the_same_in_any_number_of_processes(
-    tmp_path: Path, in_memory: dict[str, Results], policy: str
-) -> None:
-    results = run(world(policy), tmp_path / "run", placement=Placement("tcp", 2))
-    assert outcome(results) == outcome(in_memory[policy])
-
-
 @pytest.mark.few(2)
 @each_policy
 def test_verification_changes_no_bit_of_a_run_with_late_reports(
     tmp_path: Path, in_memory: dict[str, Results], policy: str
 ) -> None:
-    assert go(tmp_path / "run", world(policy, verify=False)).digest == in_memory[policy].digest
+    assert go(tmp_path / "run", with_policy(policy, verify=False)).digest == in_memory[policy].digest
 
 
 @each_policy
@@ -147,53 +76,13 @@ def test_replay_rebuilds_the_model_of_any_round_from_the_journal(in_memory: dict
 
 # cut off and resumed
 
-POINTS = [
-    *((Journal, "append", at, before) for at in (6, 17) for before in (True, False)),
-    *((Bus, "_depart", 130, before) for before in (True, False)),
-    *((Bus, "_send_answer", 60, before) for before in (True, False)),
-    *((Coordinator, "handle", at, False) for at in (9, 40)),
-    *((Rounds, "close", 21, before) for before in (True, False)),
-    (Server, "_publish", 14, True),
-]
-
-
-def interrupted(monkeypatch: pytest.MonkeyPatch, what: Scenario, folder: Path, resume: bool, *cut: Any) -> bool:
-    """Run until the power is cut. Returns False if the run ended before."""
-    with monkeypatch.context() as patch:
-        cut_power(patch, *cut[:3], before=cut[3])
-        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-        try:
-            run(what, folder, resume=resume)
-        except PowerCut:
-            return True
-    return False
-
-
-@pytest.mark.few(1, slow=14)
-@each_policy
-@pytest.mark.parametrize(("owner", "name", "at", "before"), POINTS)
-def test_a_run_cut_off_while_late_reports_are_kept_ends_alike(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    in_memory: dict[str, Results],
-    policy: str,
-    owner: type,
-    name: str,
-    at: int,
-    before: bool,
-) -> None:
-    monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
-    what = world(policy)
-    assert interrupted(monkeypatch, what, tmp_path / "cut", False, owner, name, at, before)
-    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_run_cut_off_while_it_waits_for_clients_at_work_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], at: int
 ) -> None:
-    what, read, wait, waits = world("scarce"), Server._read, Arrivals.wait, list[int | None]()
+    what, read, wait, waits = with_policy("scarce"), Server._read, Arrivals.wait, list[int | None]()
 
     async def noted(self: Arrivals, latest_ns: int | None, is_done: Any) -> None:
         waits.append(latest_ns)
@@ -224,31 +113,7 @@ def test_a_process_that_joins_while_the_server_waits_for_clients_at_work_changes
 
     with monkeypatch.context() as patch:
         patch.setattr(Bus, "_send_answer", joined)
-        assert outcome(run(world("scarce"), tmp_path / "joined")) == outcome(in_memory["scarce"])
-
-
-@pytest.mark.slow
-@each_policy
-def test_a_run_cut_off_after_every_other_round_ends_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: dict[str, Results], policy: str
-) -> None:
-    what, cuts, kept = world(policy), 0, list[int]()
-    while interrupted(monkeypatch, what, tmp_path / "cut", cuts > 0, Journal, "append", 3, cuts % 2 == 0):
-        cuts += 1
-        kept.append(_kept(tmp_path / "cut"))
-    assert cuts > 8 and (any(kept) or policy not in ("late", "buffer")), (
-        "some cuts came while reports were kept for later"
-    )
-    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(in_memory[policy])
-
-
-def _kept(folder: Path) -> int:
-    """Return how many late reports a checkpoint holds."""
-    with closing(Journal.open(folder)) as journal:
-        checkpoint = journal.checkpoint()
-    assert checkpoint is not None
-    coordinator = record(ServerState, checkpoint.state).coordinator
-    return sum(len(OverdueState(*each).reports) for each in RoundsState(*coordinator.rounds).overdue)
+        assert outcome(run(with_policy("scarce"), tmp_path / "joined")) == outcome(in_memory["scarce"])
 
 
 # the ledger, and an end whatever happens
@@ -279,8 +144,8 @@ faults = st.lists(
 def test_a_run_ends_and_its_ledger_balances_whatever_the_faults(
     tmp_path_factory: pytest.TempPathFactory, seed: int, policy: str, faults: Any
 ) -> None:
-    results = go(tmp_path_factory.mktemp("run"), world(policy, seed=seed, faults=faults, stop={"rounds": 25}))
-    balances(results, world(policy))
+    results = go(tmp_path_factory.mktemp("run"), with_policy(policy, seed=seed, faults=faults, stop={"rounds": 25}))
+    balances(results, with_policy(policy))
     assert results.summary["rounds"] == 25
 
 
@@ -314,8 +179,8 @@ def balances(results: Results, what: Scenario) -> None:
 @pytest.mark.parametrize("policy", ["buffer", "buffer of two"])
 def test_asynchronous_rounds_go_on_though_a_third_of_all_messages_is_lost(tmp_path: Path, policy: str) -> None:
     lossy = [{"fault": "drop", "probability": 0.35}, STRAGGLERS[1]]
-    results = go(tmp_path / "run", world(policy, faults=lossy, stop={"rounds": 60}))
-    balances(results, world(policy))
+    results = go(tmp_path / "run", with_policy(policy, faults=lossy, stop={"rounds": 60}))
+    balances(results, with_policy(policy))
     assert results.summary["version"] > 20
     fates = results.summary["traffic"]["fates"]
     assert fates["dropped"] > 0.3 * sum(fates.values()) - 20
@@ -327,7 +192,7 @@ def test_no_more_than_the_cohort_is_at_work_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """A client is at work from when its plan is sent until its report arrives, and is not asked again meanwhile."""
-    what = world(policy, faults=[], participation={"clients": 10, **POLICIES[policy], "deadline_s": None})
+    what = with_policy(policy, faults=[], participation={"clients": 10, **POLICIES[policy], "deadline_s": None})
     what = what.model_copy(update={"stop": what.stop.model_copy(update={"rounds": 80})})
     asked: list[int] = []
     opened = Rounds.open

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from availability_scenarios import FAULTS, availability_scenario, churn, ramp
-from power_cuts import PowerCut, cut_power
-from worlds import DECOMFL, lossy, outcome
+from worlds import lossy
 
 from seedbus.agents.availability import Availability
 from seedbus.agents.errors import TooFew, Unfinishable
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import Entry
 from seedbus.agents.messages import Outgoing
-from seedbus.agents.server.arrivals import Arrivals
 from seedbus.agents.server.server import Server
 from seedbus.bus import Bus, Fate, Kind, read_ledger
 from seedbus.scenarios.reporting.results import Results
@@ -51,53 +49,6 @@ def test_the_worlds_are_different(whole: dict[str, Results]) -> None:
     assert len({results.summary["ledger_hash"] for results in whole.values()}) == len(whole)
 
 
-@pytest.mark.few(1, slow=4)
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_run_cut_off_after_every_round_ends_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], name: str
-) -> None:
-    resume = False
-    for cuts in range(60):
-        with monkeypatch.context() as patch:
-            cut_power(patch, Journal, "append", 1 + cuts % 2, before=False)
-            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-            try:
-                results = run(availability_scenario(name), tmp_path / "cut", resume=resume)
-                break
-            except PowerCut:
-                resume = True
-    assert cuts > 10
-    assert outcome(results) == outcome(whole[name])
-
-
-@pytest.mark.few(2, slow=13)
-@pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.parametrize(
-    ("owner", "method", "at", "before"),
-    [
-        (Bus, "wake", 1, True),
-        (Bus, "wake", 4, False),
-        (Arrivals, "joined", 3, True),
-        (Arrivals, "joined", 5, False),
-    ],
-)
-def test_a_run_cut_off_while_somebody_comes_ends_alike(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    whole: dict[str, Results],
-    name: str,
-    owner: type,
-    method: str,
-    at: int,
-    before: bool,
-) -> None:
-    with monkeypatch.context() as patch:
-        cut_power(patch, owner, method, at, before=before)
-        with pytest.raises(PowerCut):
-            run(availability_scenario(name), tmp_path / "cut")
-    assert outcome(run(availability_scenario(name), tmp_path / "cut", resume=True)) == outcome(whole[name])
-
-
 def test_every_message_that_is_lost_has_a_fault_that_lost_it(tmp_path: Path) -> None:
     absent = {"fault": "crash", "clients": [0, 1], "at_round": 2, "for_rounds": 5}
     down = {"fault": "server-crash", "at_round": 9, "phase": "gathering", "down_s": 0.3}
@@ -126,57 +77,6 @@ def test_the_cuts_meet_with_joins_in_flight_and_with_clients_that_are_away(
     for number, name in enumerate(FAULTS):
         run(availability_scenario(name), tmp_path / str(number))
     assert min(seen.values()) >= 5 and len(seen) == 4, seen
-
-
-@pytest.mark.few(2, slow=9)
-@pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
-def test_the_clients_that_are_there_are_the_same_on_every_transport(
-    tmp_path: Path, whole: dict[str, Results], name: str, transport: Any
-) -> None:
-    results = run(availability_scenario(name), tmp_path / "run", placement=Placement(transport))
-    assert outcome(results) == outcome(whole[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(n, marks=pytest.mark.soak) for n in ("churn from another run", "crash without state")),
-        "all at once",
-    ],
-)
-@pytest.mark.usefixtures("warm_workers")
-def test_the_clients_that_are_there_are_the_same_in_two_processes(
-    tmp_path: Path, whole: dict[str, Results], name: str
-) -> None:
-    results = run(availability_scenario(name), tmp_path / "run", placement=Placement("tcp", 2))
-    assert outcome(results) == outcome(whole[name])
-
-
-POLICIES: dict[str, dict[str, Any]] = {
-    "late": {"late": {}},
-    "buffer": {"late": {}, "buffer": 2},
-    "over-selection": {"over_selection": 2.0},
-    "rarest": {"selection": {"policy": "rarest"}},
-}
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ["churn", "churn without a word", "all at once"])
-def test_a_policy_and_comings_and_goings_get_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, name: str
-) -> None:
-    participation = {"clients": 8, "cohort": 3, "deadline_s": 0.5} | POLICIES[policy]
-    what = availability_scenario(name, algorithm=DECOMFL, participation=participation)
-    results = run(what, tmp_path / "whole")
-    assert "diverged" not in results.summary["refusals"] and results.summary["version"] > 5
-    with monkeypatch.context() as patch:
-        cut_power(patch, Journal, "append", 9, before=False)
-        with pytest.raises(PowerCut):
-            run(what, tmp_path / "cut")
-    assert outcome(run(what, tmp_path / "cut", resume=True)) == outcome(results)
 
 
 @pytest.mark.few(4)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from power_cuts import run_with_power_cuts
 from typer.testing import CliRunner
-from worlds import DECOMFL, outcome, scenario
+from worlds import DECOMFL, scenario
 
 from seedbus.agents.feature import bases
 from seedbus.cli.main import app
@@ -22,7 +21,6 @@ from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.without_effect import caveats
-from seedbus.scenarios.transports.placement import Placement
 from seedbus.studies.explain.noise import spent
 
 pytest.importorskip("dp_accounting", reason="privacy needs dp-accounting: pip install 'seedbus[privacy]'")
@@ -33,15 +31,11 @@ DENSE |= {"weighting": "uniform"}
 CROWD: dict[str, Any] = {"clients": 8, "cohort": 5, "quorum": 2, "deadline_s": 2.0}
 MASKED: dict[str, Any] = {"secure_aggregation": {}}
 LOSSES = [{"fault": "drop", "probability": 0.1}]
-CRASH = {"fault": "crash", "clients": [0], "at_round": 1}
-COLLUDE = {"fault": "colluding", "attack": "ipm", "fraction": 0.2}
 CENTRAL = {"clip": 100_000, "noise_multiplier": 1.5}
 DISTRIBUTED = CENTRAL | {"mechanism": "distributed"}
 SECRET = CENTRAL | {"cohorts": "secret"}
 POISSON: dict[str, Any] = {"selection": {"policy": "poisson"}}
 FEW: dict[str, Any] = {"clients": 8, "cohort": 2} | POISSON
-
-slow = pytest.mark.slow
 
 
 def private(settings: dict[str, Any] | None = None, **changes: Any) -> Scenario:
@@ -91,25 +85,6 @@ def test_masked_reports_with_noise_have_the_sum_of_plain_reports_with_the_same_n
     plain = masked.model_copy(update={"secure_aggregation": None})
     assert run(masked, tmp_path / "masked").digest == run(plain, tmp_path / "plain").digest
     assert spent(tmp_path / "masked")["epsilon"] > 0
-
-
-@slow
-@pytest.mark.usefixtures("warm_workers")
-@pytest.mark.parametrize(
-    ("settings", "algorithm"),
-    [(CENTRAL, WHOLE), (DISTRIBUTED, DENSE), (SECRET, WHOLE)],
-    ids=["central", "distributed", "poisson"],
-)
-def test_processes_and_cuts_change_no_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], algorithm: dict[str, Any]
-) -> None:
-    poisson: dict[str, Any] = {"participation": FEW, "faults": [], "seed": 1}
-    what = private(settings, stop={"rounds": 8}, algorithm=algorithm, **(poisson if settings is SECRET else {}))
-    whole = run(what, tmp_path / "whole")
-    assert outcome(run(what, tmp_path / "tcp", placement=Placement("tcp", 2))) == outcome(whole)
-    results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, [(3, True), (3, False)])
-    assert cuts > 2 and results.digest == whole.digest
-    assert recorded(results) == recorded(whole)
 
 
 @pytest.mark.parametrize("algorithm", [WHOLE, DENSE], ids=["scalars", "vectors"])

@@ -28,26 +28,6 @@ from seedbus.scenarios.schema.scenario import Scenario
 
 
 @pytest.mark.slow
-def test_a_run_cut_off_again_and_again_ends_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    what = lossy(algorithm=HISO)
-    whole = outcome(run(what, tmp_path / "whole"))
-    cuts, resume = 0, False
-    while True:
-        with monkeypatch.context() as patch:
-            cut_power(patch, Journal, "append", 3, before=cuts % 2 == 0)
-            patch.setattr(
-                "seedbus.agents.launcher._ServerRun.tidy", lambda self: None
-            )  # a power cut prevents any clean-up
-            try:
-                results = run(what, tmp_path / "cut", resume=resume)
-                break
-            except PowerCut:
-                cuts, resume = cuts + 1, True
-    assert cuts > 5
-    assert outcome(results) == whole
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_a_checkpoint_knows_of_all_segments_that_a_round_has_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool

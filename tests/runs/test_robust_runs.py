@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 from coordinator_cases import after_rounds, report
 from power_cuts import PowerCut, cut_power
-from worlds import DECOMFL, HISO, go, lossy, outcome, scenario
+from run_worlds import robust
+from worlds import DECOMFL, HISO, go, lossy, scenario
 
 import seedbus
 from seedbus.agents import messages
@@ -19,25 +19,13 @@ from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.coordinator import Coordinator, CoordinatorState
 from seedbus.algorithms.contract import Declined
 from seedbus.algorithms.scalar_only.precision import FORMATS
-from seedbus.bus import Envelope, Kind, Ledger
+from seedbus.bus import Envelope, Kind
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
 
 RULES: list[Any] = ["median", {"rule": "trimmed-mean", "f": 1}, {"rule": "krum", "multi": 2}, "clipped"]
-LIARS = [
-    {"fault": "byzantine", "attack": "scale", "fraction": 0.25, "probability": 0.5},
-    {"fault": "byzantine", "attack": "nan", "clients": [7], "probability": 0.3},
-    {"fault": "drop", "probability": 0.2},
-]
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}
-
-
-def robust(**changes: Any) -> Any:
-    """Return a scenario whose clients lie, decline, lag and lose messages, and whose rule remembers norms."""
-    algorithm = {**HISO, "aggregation": {"rule": "clipped", "window": 5}, "precision": "float16", **changes}
-    participation = {"clients": 8, "cohort": 6, "quorum": 3, "deadline_s": 0.5}
-    return lossy(algorithm=algorithm, participation=participation, faults=LIARS, stop={"rounds": 30})
 
 
 # rules
@@ -64,24 +52,6 @@ def _mean(what: Any) -> Any:
 
 
 # the server's state
-
-
-CUTS = [(Journal, "append", 1), (Journal, "append", 9), (Journal, "append", 25), (Coordinator, "close_round", 14)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("owner", "name", "at"), CUTS)
-def test_what_the_server_remembers_survives_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int
-) -> None:
-    monkeypatch.setattr("seedbus.agents.launcher.Ledger", partial(Ledger, segment_rows=40))
-    whole = outcome(run(robust(), tmp_path / "whole"))
-    with monkeypatch.context() as patch:
-        cut_power(patch, owner, name, at, before=False)
-        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-        with pytest.raises(PowerCut):
-            run(robust(), tmp_path / "cut")
-    assert outcome(run(robust(), tmp_path / "cut", resume=True)) == whole
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from masked_round import DropUnmask, lie_of_shares
-from power_cuts import run_with_power_cuts
+from run_worlds import CROWD, HALF, MASKABLE, secure
 from snapshot_cases import lagging
-from worlds import DECOMFL, outcome, scenario
 
 from seedbus.agents.client.forging import Occasion
 from seedbus.agents.secure import party
@@ -27,9 +26,7 @@ from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.transports.placement import Placement
 
-WHOLE: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer", "precision": "int32", "local_steps": 2}
 DENSE: dict[str, Any] = {
     "name": "fedacg",
     "local_steps": 2,
@@ -37,12 +34,6 @@ DENSE: dict[str, Any] = {
     "compression": "fixed-point",
     "weighting": "uniform",
 }
-HALF: dict[str, Any] = {"threshold": 0.5}  # for runs that lose many messages
-CROWD: dict[str, Any] = {"clients": 12, "cohort": 8, "quorum": 2, "deadline_s": 60.0}
-
-
-def secure(settings: dict[str, Any] | None = None, **changes: Any) -> Scenario:
-    return scenario(**({"algorithm": WHOLE, "participation": CROWD, "secure_aggregation": settings or {}} | changes))
 
 
 def without(what: Scenario) -> Scenario:
@@ -75,7 +66,7 @@ class DelayShares(Delay):
 def test_a_client_whose_numbers_are_too_large_does_not_tell_the_server_how_large(
     tmp_path: Path, coarse: dict[str, Any]
 ) -> None:
-    results = run(secure(algorithm=WHOLE | coarse, stop={"rounds": 2}), tmp_path / "run")
+    results = run(secure(algorithm=MASKABLE | coarse, stop={"rounds": 2}), tmp_path / "run")
     sentence = "a number is too large: 268435455 units are the most of which a cohort's sum fits into 32 bits"
     assert results.summary["refusals"]["overflow"]
     assert results.summary["refusal_details"] == {"overflow": f"{sentence}; a smaller unit_bits has a larger unit"}
@@ -133,13 +124,13 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "algorithm"),
     [
-        ("at every step", HALF, WHOLE),
-        ("nobody", {}, WHOLE),
-        ("after sharing", {"neighbours": 6}, WHOLE),
-        ("after masking", {}, WHOLE),
-        ("before confirming", {}, WHOLE),
-        ("stragglers", {"neighbours": 6}, WHOLE),
-        ("lag", {}, WHOLE),
+        ("at every step", HALF, MASKABLE),
+        ("nobody", {}, MASKABLE),
+        ("after sharing", {"neighbours": 6}, MASKABLE),
+        ("after masking", {}, MASKABLE),
+        ("before confirming", {}, MASKABLE),
+        ("stragglers", {"neighbours": 6}, MASKABLE),
+        ("lag", {}, MASKABLE),
         ("nobody", {}, DENSE),
         ("at every step", {"neighbours": 6} | HALF, DENSE),
         ("stragglers", {}, DENSE | {"name": "feddyn", "error_feedback": True}),
@@ -164,34 +155,6 @@ def test_the_model_has_the_bits_of_the_run_without_it(
     assert bytes_of(masked)["commit"] == bytes_of(plain)["commit"]
 
 
-@slow
-@pytest.mark.usefixtures("warm_workers")
-def test_two_worker_processes_end_like_one(tmp_path: Path) -> None:
-    faults = [{"fault": "drop", "probability": 0.05}]
-    what = secure(
-        {"neighbours": 4} | HALF, faults=faults, participation=CROWD | {"deadline_s": 2.0}, stop={"rounds": 8}
-    )
-    whole = run(what, tmp_path / "whole")
-    assert outcome(run(what, tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole)
-    assert 0 < whole.summary["version"] and whole.digest == replay(tmp_path / "run").digest
-
-
-@slow
-@pytest.mark.parametrize("faults", [[], [{"fault": "delay", "probability": 0.03, "by": 30.0}]], ids=["", "delays"])
-def test_a_run_cut_off_again_and_again_ends_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[dict[str, Any]]
-) -> None:
-    """Messages that are still under way when the power is cut are answered with other keys: bytes may differ then."""
-    drop = {"fault": "drop", "probability": 0.02}
-    what = secure(HALF, faults=[drop, *faults], participation=CROWD | {"deadline_s": 20.0}, stop={"rounds": 8})
-    whole = run(what, tmp_path / "whole")
-    results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, [(3, True), (3, False)])
-    assert cuts > 2
-    assert results.digest == whole.digest and results.summary["version"] == whole.summary["version"] > 2
-    if not faults:
-        assert outcome(results) == outcome(whole)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["committing", pytest.param("gathering", marks=slow)])
 def test_a_server_that_crashes_in_a_round_repeats_it_with_the_same_masks(tmp_path: Path, phase: str) -> None:
@@ -205,7 +168,7 @@ def test_a_server_that_crashes_in_a_round_repeats_it_with_the_same_masks(tmp_pat
 @slow
 def test_clients_that_pull_snapshots_mask_too(tmp_path: Path) -> None:
     crowd = {"clients": 30, "cohort": 4, "quorum": 2}
-    what = lagging(algorithm=WHOLE, participation=crowd, stop={"rounds": 30})
+    what = lagging(algorithm=MASKABLE, participation=crowd, stop={"rounds": 30})
     masked = what.model_copy(update={"secure_aggregation": secure().secure_aggregation})
     results = run(masked, tmp_path / "masked")
     assert results.digest == run(what, tmp_path / "plain").digest
@@ -264,7 +227,7 @@ def test_who_stops_masking_is_named_and_the_sum_is_that_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crowd = {"clients": 6, "quorum": 2, "deadline_s": 60.0}
-    what = secure(algorithm=WHOLE | {"perturbations": 30}, participation=crowd, stop={"rounds": 3})
+    what = secure(algorithm=MASKABLE | {"perturbations": 30}, participation=crowd, stop={"rounds": 3})
     vanishes = [{"fault": "dropout", "when": "after-training", "clients": [2]}]
     others = run(what.model_copy(update={"faults": secure(faults=vanishes).faults}), tmp_path / "others")
     honest = party.Party.mask

@@ -6,22 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from power_cuts import PowerCut, cut_power
-from worlds import HISO, outcome, scenario
+from run_worlds import CRASH_PHASES, crashing
+from worlds import HISO, scenario
 
-from seedbus.agents.journal.journal import Journal
 from seedbus.bus import Fate, Kind, read_ledger
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.server_crash import ServerCrash
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.scenario import Scenario
-
-PHASES = ["asking", "gathering", "committing", "publishing"]
-
-
-def crashing(phase: str, **changes: Any) -> Scenario:
-    fault = {"fault": "server-crash", "at_round": 3, "every_rounds": 4, "phase": phase, "down_s": 2.5}
-    return scenario(faults=[fault], **changes)
 
 
 def test_a_crash_is_in_its_round_and_then_in_every_so_many_and_lasts_as_long_as_it_says() -> None:
@@ -33,7 +24,7 @@ def test_a_crash_is_in_its_round_and_then_in_every_so_many_and_lasts_as_long_as_
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", CRASH_PHASES)
 @pytest.mark.parametrize("algorithm", [{}, {"algorithm": HISO}], ids=["decomfl", "hiso"])
 def test_a_server_that_comes_back_ends_at_the_same_model_later(
     tmp_path: Path, phase: str, algorithm: dict[str, Any]
@@ -47,28 +38,13 @@ def test_a_server_that_comes_back_ends_at_the_same_model_later(
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", CRASH_PHASES)
 def test_what_arrives_while_the_server_is_away_is_lost_and_counted(tmp_path: Path, phase: str) -> None:
     dropped = run(crashing(phase), tmp_path / "rough").summary["traffic"]["fates"]["dropped"]
     assert (dropped > 0) == (phase in ("asking", "gathering"))
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("at", [3, 4, 5, 8])
-def test_a_run_that_is_killed_around_an_outage_ends_like_one_that_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, at: int
-) -> None:
-    whole = outcome(run(crashing(phase), tmp_path / "whole"))
-    with monkeypatch.context() as patch:
-        cut_power(patch, Journal, "append", at, before=False)
-        patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-        with pytest.raises(PowerCut):
-            run(crashing(phase), tmp_path / "cut")
-    assert outcome(run(crashing(phase), tmp_path / "cut", resume=True)) == whole
-
-
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", CRASH_PHASES)
 def test_two_outages_of_one_moment_follow_each_other(tmp_path: Path, phase: str) -> None:
     one = {"fault": "server-crash", "at_round": 3, "phase": phase, "down_s": 2.0}
     summary = run(scenario(faults=[one, one | {"down_s": 3.0}]), tmp_path / "run").summary

@@ -157,8 +157,7 @@ def test_a_run_waits_for_the_process_of_the_only_clients_that_answer(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 11])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "seed"), [*zip(KINDS, (2, 11, 2, 11, 2), strict=True)])
 def test_random_silence_of_members_and_of_the_evaluator_holds_up_no_run(tmp_path: Path, kind: str, seed: int) -> None:
     check(tmp_path / "run", kind, Schedule.drawn(seed))
 

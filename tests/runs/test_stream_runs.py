@@ -9,54 +9,22 @@ from random import Random
 from typing import Any
 
 import pytest
-from power_cuts import run_with_power_cuts
-from worlds import outcome, scenario
+from run_worlds import STREAMS, stream
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import history
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
 
-KINDS: dict[str, dict[str, Any]] = {
-    "decomfl": {"name": "decomfl", "arithmetic": "integer", "perturbations": 3, "learning_rate": 0.01},
-    "fedkseed": {"name": "fedkseed", "pool": 64, "perturbations": 3, "learning_rate": 0.01},
-}
-each_kind = pytest.mark.parametrize("kind", KINDS)
-ROUGH = [
-    {"fault": "straggler", "clients": [0, 1], "factor": 20},
-    {"fault": "drop", "probability": 0.1},
-    {"fault": "duplicate", "probability": 0.2},
-    {"fault": "reorder", "probability": 0.2, "window_s": 2},
-    {"fault": "delay", "by": {"distribution": "pareto", "minimum": 0.2, "shape": 1.2}, "probability": 0.2},
-    {
-        "fault": "churn",
-        "stays": {"distribution": "exponential", "mean": 8},
-        "away": {"distribution": "exponential", "mean": 2},
-    },
-    {"fault": "server-crash", "at_round": 20, "phase": "gathering", "down_s": 1},
-]
-
-
-def stream(kind: str = "decomfl", **changes: Any) -> Scenario:
-    """Return a stream of six clients of eight on bad links, which pull snapshots after a lag of 25 commits."""
-    said = {
-        "algorithm": KINDS[kind],
-        "participation": {"mode": "stream", "clients": 8, "cohort": 6, "deadline_s": 4},
-        "compute": {"evaluation": {"distribution": "exponential", "mean": 0.02}},
-        "faults": ROUGH,
-        "lag": {"snapshot_after_commits": 25},
-        "stop": {"rounds": 120},
-    }
-    return scenario(**(said | changes))
+each_kind = pytest.mark.parametrize("kind", STREAMS)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     folder = tmp_path_factory.mktemp("whole")
-    return {kind: run(stream(kind), folder / kind) for kind in KINDS}
+    return {kind: run(stream(kind), folder / kind) for kind in STREAMS}
 
 
 def log_of(results: Results) -> list[Any]:
@@ -88,22 +56,6 @@ def test_the_commits_of_a_run_lead_to_its_digest_in_any_order(whole: dict[str, R
             renumbered = [replace(commit, base=at) for at, commit in enumerate(renumbered)]
         algorithm.apply(replica, renumbered)
         assert replica.digest() == whole[kind].digest
-
-
-@each_kind
-@pytest.mark.slow
-def test_a_stream_that_is_cut_off_and_resumed_ends_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Results], kind: str
-) -> None:
-    results, cuts = run_with_power_cuts(stream(kind), tmp_path / "run", monkeypatch, [(17, True), (30, False)])
-    assert cuts > 3 and outcome(results) == outcome(whole[kind])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_workers")
-def test_a_stream_is_the_same_in_two_processes(tmp_path: Path, whole: dict[str, Results]) -> None:
-    kind = "fedkseed"
-    assert outcome(run(stream(kind), tmp_path / "run", placement=Placement("tcp", 2))) == outcome(whole[kind])
 
 
 @pytest.mark.slow

@@ -257,16 +257,6 @@ def test_a_process_of_another_run_is_sent_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", ["0", "3-1", "a", "1,,2", "-3", "1.5"])
-def test_what_is_no_choice_of_clients_is_refused_in_one_sentence(clients: str) -> None:
-    command = seedbus("client", "--connect", "tcp://127.0.0.1:1", f"--clients={clients}")
-    _, told = command.communicate()
-    assert command.returncode == Exit.USAGE
-    expected = "expected how many, like 25, which, like 0-24, 0-9,40-49 or 0-0 (client 0 alone), or none"
-    assert told == f"seedbus: --clients {clients}: {expected}\n"
-
-
-@pytest.mark.slow
 def test_too_low_a_limit_on_files_is_refused_before_anything_begins(tmp_path: Path) -> None:
     options = f"--workers 500 --set participation.clients=500 --out {tmp_path}/run"
     line = f"ulimit -n 200; exec {sys.executable} -m seedbus server quickstart {options}"

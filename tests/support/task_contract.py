@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from promised import keep
 from small_data import SMALLER
 
 from seedbus.models import DataError
@@ -20,7 +21,7 @@ from seedbus.models.text.task import PretrainedTask
 from seedbus.studies.check.task import CONTRACT as PROMISES
 from seedbus.studies.check.task import bind, losses
 
-__all__ = ["BOUND", "CONTRACT", "KINDS", "STARTS", "bind", "losses"]
+__all__ = ["BOUND", "KINDS", "STARTS", "bind", "keep_contract", "losses"]
 
 KINDS: dict[str, Any] = dict(TASKS.all())
 STARTS = ("null", "blackbox-attack", "language-model", "hugging-face")
@@ -86,3 +87,8 @@ CONTRACT: list[Any] = [
     another_split_is_refused,
     parts_of_a_split_measure_what_the_whole_does,
 ]
+
+
+def keep_contract(task: Any) -> None:
+    """Try the promises of every task, and what our own keep beside them."""
+    keep(task.name, CONTRACT, task)

@@ -15,7 +15,6 @@ import pytest
 from algorithm_cases import make
 from clusters import ClientsThread, RunWatcher, ServerThread
 from journal_cases import WAL, flipped, killed_run
-from power_cuts import run_with_power_cuts
 from processes import kill, seedbus, workers_of
 from worker_kills import alike
 from worlds import outcome, scenario
@@ -182,24 +181,6 @@ BARE = {
     "every_rounds": 4,
     "returns": "without-state",
 }
-
-
-CUTS = [(2, False), (3, True), (2, True), (3, False), (2, True), (3, True)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "faults"), [(SCAFFOLD, TROUBLE), (SCAFFOLD, [*TROUBLE, BARE]), (FEDDC, [BARE])], ids=str
-)
-def test_a_run_that_crashes_repeatedly_ends_with_the_same_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any], faults: list[Any]
-) -> None:
-    """The crash comes sometimes before, sometimes after clients have worked for the lost round."""
-    what = world(algorithm, faults=faults, stop={"rounds": 12})
-    expected = outcome(run(what, tmp_path / "whole"))
-    results, cuts = run_with_power_cuts(what, tmp_path / "cut", monkeypatch, CUTS)
-    assert cuts > 5
-    assert outcome(results) == expected
 
 
 class _Killing(RunWatcher):

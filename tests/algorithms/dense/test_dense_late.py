@@ -12,27 +12,17 @@ import numpy as np
 import pytest
 from algorithm_cases import bits, make
 from numpy.typing import NDArray
-from power_cuts import PowerCut, cut_power
-from worlds import outcome, scenario
+from worlds import scenario
 
-from seedbus.agents.journal.journal import Journal
 from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused
 from seedbus.algorithms.dense.payloads import DenseReport
 from seedbus.algorithms.dense.server import State
 from seedbus.bus import EVALUATOR, Kind, read_ledger
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.quadratic import Quadratic
-from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.transports.placement import Placement
 
 D = 11
-SLOW = {"latency": {"distribution": "lognormal", "median": 0.2, "sigma": 1.0}}
-POLICIES: dict[str, dict[str, Any]] = {
-    "late": {"clients": 8, "cohort": 4, "deadline_s": 0.5, "late": {"discount": 0.5}},
-    "buffer": {"clients": 8, "cohort": 5, "deadline_s": 3.0, "buffer": 2, "late": {"discount": 0.5}},
-}
 
 
 def report_of(client: int, round: int, samples: int = 3) -> DenseReport:
@@ -133,50 +123,6 @@ def test_scaffolds_c_is_the_mean_of_the_clients(compression: Any) -> None:
         algorithm.apply(replica, [commit])
     remembered: Any = np.mean([np.frombuffer(each["scaffold.c"], "<f4") for each in memories], axis=0)  # type: ignore[index]
     assert np.abs(replica.fields["scaffold.c"] - remembered).max() < 1e-5 and np.abs(remembered).max() > 1e-3
-
-
-def world(name: str, policy: str, **fields: Any) -> Scenario:
-    return scenario(algorithm={"name": name, "local_steps": 2} | fields, participation=POLICIES[policy], network=SLOW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "policy", "workers"),
-    [
-        pytest.param("fedavg", "late", 2, marks=pytest.mark.soak),
-        ("scaffold", "buffer", 2),
-        ("fedadam", "buffer", 0),
-        ("fedcm", "late", 0),
-    ],
-)
-@pytest.mark.usefixtures("warm_workers")
-def test_late_reports_give_the_same_bits_in_one_process_and_in_two(
-    tmp_path: Path, name: str, policy: str, workers: int
-) -> None:
-    what = world(name, policy)
-    single = run(what, tmp_path / "whole")
-    assert single.summary["staleness"]["max"] >= 1
-    assert single.summary["version"] > 15 and set(single.summary["refusals"]) <= {"late"}
-    results = run(what, tmp_path / "again", placement=Placement("tcp", workers))
-    assert results.digest == single.digest and outcome(results)[1] == outcome(single)[1]
-    assert replay(tmp_path / "whole").digest == single.digest
-
-
-@pytest.mark.slow
-def test_reports_that_wait_for_a_commit_survive_a_server_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    what = world("scaffold", "buffer")
-    uninterrupted, resume = outcome(run(what, tmp_path / "whole")), False
-    for cuts in range(30):
-        with monkeypatch.context() as patch:
-            cut_power(patch, Journal, "append", 2, before=cuts % 2 > 0)
-            patch.setattr("seedbus.agents.launcher._ServerRun.tidy", lambda self: None)
-            try:
-                results = run(what, tmp_path / "cut", resume=resume)
-                break
-            except PowerCut:
-                resume = True
-    assert cuts > 10
-    assert outcome(results) == uninterrupted
 
 
 def test_a_number_beside_a_late_update_has_its_weight() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -239,44 +238,6 @@ def test_a_file_that_an_editor_writes_in_parts_takes_no_key_out(tmp_path: Path, 
     assert table.admits(other.public.decode()) and table.admits("b" * 40), "a new key is let in at once"
     hours.now_s += 0.6
     assert table.admits("a" * 40) and not table.admits("b" * 40), "and a revoked one soon is not"
-
-
-BAD_TABLES: dict[str, tuple[str | bytes, str]] = {
-    "no-toml": ("[[key", "a table of keys in TOML"),
-    "no-text": (b"\xff\xfe", "it is no text"),
-    "deep": ("x = " + "[" * 50_000, "a table of keys in TOML"),
-    "other-parts": ("[keys]\n", "entries [[key]] and nothing else"),
-    "no-list": ('key = "all"\n', "entries [[key]] and nothing else"),
-    "no-key": ('[[key]]\nname = "one"\n', "key 1 cannot be used (its fields are others)"),
-    "more-fields": (f'[[key]]\nname = "one"\n{A}\nadmin = true\n', "its fields are others"),
-    "a-short-key": ('[[key]]\nname = "one"\npublic = "abc"\n', "public is 'abc'"),
-    "a-key-with-a-quote": (f'[[key]]\nname = "one"\npublic = "{"a" * 39}~"\n', "the 40 characters of a public key"),
-    "a-name-like-a-path": (f'[[key]]\nname = "../one"\n{A}\n', "name is '../one'"),
-    "a-name-with-escapes": (f'[[key]]\nname = "\\u001b[2J"\n{A}\n', "name is "),
-    "no-evaluator": (f'[[key]]\nname = "one"\n{A}\nevaluator = 1\n', "evaluator is 1"),
-    "clients-reversed": (f'[[key]]\nname = "one"\n{A}\nclients = "4-1"\n', "clients is '4-1'"),
-    "clients-a-number": (f'[[key]]\nname = "one"\n{A}\nclients = 1.5\n', "clients is 1.5"),
-    "clients-too-high": (f'[[key]]\nname = "one"\n{A}\nclients = "0-99999999"\n', "clients is '0-99999999'"),
-    "one-name-twice": (
-        f'[[key]]\nname = "one"\n{A}\n[[key]]\nname = "one"\n{B}\n',
-        "two of its entries have the same name",
-    ),
-    "one-key-twice": (f'[[key]]\nname = "one"\n{A}\n[[key]]\nname = "two"\n{A}\n', "have the same public"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_TABLES)
-def test_a_bad_table_is_one_sentence_and_admits_no_key(tmp_path: Path, name: str) -> None:
-    text, why = BAD_TABLES[name]
-    path = tmp_path / TABLE
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    path.chmod(0o600)
-    with pytest.raises(BadKey) as caught:
-        read_table(path)
-    message = str(caught.value)
-    assert message.startswith(str(path)) and why in message and message.isprintable() and len(message) < 600
-    with pytest.raises(BadKey, match=re.escape(message)):
-        Table(path)
 
 
 @pytest.mark.parametrize("spans", [None, (), ((0, 3), (7, 7))])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from small_data import SMALLER
-from task_contract import CONTRACT, KINDS, bind, losses, skip_without_packages
+from task_contract import KINDS, bind, keep_contract, losses, skip_without_packages
 from torch import nn
 from worlds import scenario
 
@@ -80,10 +80,8 @@ def test_a_users_copy_of_our_network_has_its_losses_gradients_and_metrics(name: 
     assert own.state_dict(x).keys() == known.state_dict(x).keys()
 
 
-@pytest.mark.few(8)
-@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
-def test_a_task_with_a_network_of_the_users_keeps_the_contract(check: Any) -> None:
-    check(Digits(model=small))
+def test_a_task_with_a_network_of_the_users_keeps_the_contract() -> None:
+    keep_contract(Digits(model=small))
 
 
 def test_a_number_is_learnt_by_a_network_with_one_output() -> None:

@@ -10,12 +10,8 @@ import pytest
 from owners import own_scenario, own_tables
 from worlds import outcome
 
-from seedbus.models.errors import DataError
 from seedbus.models.tables.columns import TableFile
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.results import Results
-from seedbus.scenarios.running.own_data import with_own
-from seedbus.scenarios.running.prepare import bind
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load
@@ -76,34 +72,3 @@ def test_processes_end_with_the_rehearsals_bits(tmp_path: Path) -> None:
     own_tables(tmp_path / "owners")
     whole = outcome(summed(tmp_path / "memory", tmp_path / "owners"))
     assert outcome(summed(tmp_path / "tcp", tmp_path / "owners", transport="tcp")) == whole
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("age\n50\n151\n", "line 3, column age: found 151; expected -50 to 150"),
-        ("age\nfifty\n", "line 2, column age: found 'fifty' in a column of numbers"),
-        ("sex\nmale\n", "found no column age for task.columns"),
-        ("age\n" + "1\n" * 41, "found 41 rows; expected 40 at most"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused_with_its_row(text: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_text(text)
-    with pytest.raises(DataError) as refused:
-        bind(with_own(load(fields()), str(tmp_path / "mine.csv"), [1], evaluates=False))
-    assert sentence in str(refused.value)
-
-
-def test_a_sum_of_few_owners_and_a_second_sum_are_refused() -> None:
-    who = {"clients": 3, "cohort": 3, "quorum": 3}
-    for change, sentence in (
-        ({"participation": who | {"quorum": 2}}, r"participation\.quorum is 2; expected 3 at least, as task\.fewest"),
-        ({"stop": {"rounds": 2}}, r"expected stop\.rounds: 1, and all in the cohort"),
-        ({"participation": who | {"clients": 4}}, r"expected stop\.rounds: 1, and all in the cohort"),
-        ({"algorithm": STEP | {"learning_rate": 0.5}}, "algorithm is not that of task moments"),
-        ({"algorithm": {"name": "decomfl"}}, "algorithm is not that of task moments"),
-        ({"partition": "iid"}, "adds up what owners have"),
-        ({"evaluation": {"by": "clients"}}, r"evaluation\.by adds up sums over samples"),
-    ):
-        with pytest.raises(ScenarioError, match=sentence):
-            load(fields(**change))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import small_language
 from small_hub import MODELS, write_hub_model
 from small_language import write
 
@@ -21,39 +22,10 @@ KERNEL = "kernels-community/flash-attn2"
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
 ATTENTION = {"_attn_implementation": KERNEL}
 INDEX = {"metadata": {}, "weight_map": {"model.decoder.embed_tokens.weight": "../other/model.safetensors"}}
-PUBLISHED: list[dict[str, Any]] = [  # as their authors wrote them with older versions
-    {
-        "_name_or_path": "opt-125m", "_remove_final_layer_norm": False, "activation_dropout": 0.0,
-        "activation_function": "relu", "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0,
-        "bos_token_id": 2, "do_layer_norm_before": True, "dropout": 0.1, "eos_token_id": 2, "ffn_dim": 3072,
-        "hidden_size": 768, "init_std": 0.02, "layerdrop": 0.0, "max_position_embeddings": 2048, "model_type": "opt",
-        "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1, "prefix": "</s>",
-        "torch_dtype": "float16", "transformers_version": "4.21.0.dev0", "use_cache": True, "vocab_size": 50272,
-        "word_embed_proj_dim": 768,
-    },
-    {
-        "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
-        "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
-        "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
-        "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": None, "summary_first_dropout": 0.1,
-        "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True, "vocab_size": 50257,
-        "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
-    },
-    {
-        "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "gradient_checkpointing": False,
-        "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02,
-        "intermediate_size": 3072, "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "model_type": "bert",
-        "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 0, "position_embedding_type": "absolute",
-        "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "use_cache": True, "vocab_size": 30522,
-    },
-    {
-        "architectures": ["LlamaForCausalLM"], "attention_bias": False, "hidden_act": "silu", "hidden_size": 2048,
-        "model_type": "llama", "mlp_bias": False, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
-        "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3",
-                         "original_max_position_embeddings": 8192},
-        "tie_word_embeddings": True, "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008],
-    },
-]  # fmt: skip
+PUBLISHED: list[dict[str, Any]] = json.loads(
+    (Path(small_language.__file__).with_name("data") / "published-configs.json").read_text(encoding="utf-8")
+)
+"""As their authors wrote them with older versions."""
 
 
 @pytest.fixture

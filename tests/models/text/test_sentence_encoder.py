@@ -13,7 +13,7 @@ import pytest
 import torch
 from owners import own_scenario
 from small_language import write, write_tokenizer
-from task_contract import CONTRACT, KINDS
+from task_contract import KINDS, keep_contract
 
 from seedbus.models import Iid
 from seedbus.models.tasks.sentence_encoder import SentenceEncoder
@@ -66,11 +66,10 @@ def bind(task: SentenceEncoder) -> SentenceProblem:
     return problem
 
 
-@pytest.mark.few(9)
-@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: str(check.__name__))
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["head", "full"])
-def test_a_sentence_encoder_keeps_the_contract_of_tasks(make: Any, way: str, check: Any) -> None:
-    check(make(validation=0.3, **WAYS[way]))
+def test_a_sentence_encoder_keeps_the_contract_of_tasks(make: Any, way: str) -> None:
+    keep_contract(make(validation=0.3, **WAYS[way]))
 
 
 @pytest.mark.parametrize("way", WAYS)

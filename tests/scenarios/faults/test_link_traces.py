@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -78,29 +77,6 @@ def test_a_client_has_the_same_device_in_all_traces_that_have_the_same_devices(t
     assert one.keys() == other.keys() and all(set(other[device]) < set(one[device]) for device in one)
 
 
-BAD = {
-    "other columns": ("client,from_s,to_s\n", 'line 1: "client,from_s,to_s" is not accepted; expected the columns '
-                      "client,from_s,up_mbps,down_mbps, or device in place of client; from_s may be left out"),
-    "too few": (HEADER + "1,0,1\n", 'line 2: "1,0,1" is not accepted; expected a client and a time and two speeds'),
-    "seconds since 1970": (HEADER + "1,1772438400,1,1\n", "its first line begins at 1,772,438,400 s, and simulated"),
-    "words": (HEADER + "1,0,fast,1\n", 'line 2: "1,0,fast,1" is not accepted; expected a client and a time and two'),
-    "no time": (HEADER + "1,,1,1\n", 'line 2: "1,,1,1" is not accepted; expected a client and a time and two speeds'),
-    "a stranger": (HEADER + "8,0,1,1\n", "expected a client from 0 to 7"),
-    "before the beginning": (HEADER + "1,-1,1,1\n", "expected a time from 0 to 1e+12 s"),
-    "below zero": (HEADER + "1,0,-1,1\n", "expected speeds of 0, or from 0.000001 Mbit/s, or none for no limit"),
-    "endless": (HEADER + "1,0,1,inf\n", "expected speeds of 0, or from 0.000001 Mbit/s, or none for no limit"),
-    "not a number": (HEADER + "1,0,1,nan\n", "expected speeds of 0, or from 0.000001 Mbit/s, or none for no limit"),
-    "twice": (HEADER + "1,2,1,1\n1,2,3,3\n", "client 1: lines at 2 and 2 s; expected at least a millisecond"),
-    "close": ("device,from_s,up_mbps,down_mbps\na,2.0001,1,1\na,2,3,3\n",
-              'device "a": lines at 2 and 2.0001 s; expected at least a millisecond'),
-    "no name": ("device,from_s,up_mbps,down_mbps\na,0,1,1\n,0,1,1\n", 'line 3: ",0,1,1" is not accepted; expected a '
-                "device with a name of 1 to 60 printable characters"),
-    "a long name": (f"device,from_s,up_mbps,down_mbps\n{'a' * 61},0,1,1\n", "expected a device with a name of 1 to 60"),
-    "a name for terminals": ("device,from_s,up_mbps,down_mbps\n\x1b[31m,0,1,1\n", "expected a device with a name of"),
-    "ends at 0": (HEADER + "1,0,1,1\n1,2,1,0\n", "client 1: a link's last speed is 0; expected more, since messages"),
-}  # fmt: skip
-
-
 def test_speeds_without_times_always_hold(tmp_path: Path) -> None:
     found = []
     for name, text in (("timed", HEADER + "0,0,1,2\n3,0,,4\n"), ("bare", "client,up_mbps,down_mbps\n0,1,2\n3,,4\n")):
@@ -108,31 +84,6 @@ def test_speeds_without_times_always_hold(tmp_path: Path) -> None:
         fault = LinkTrace(file=str(tmp_path / name))
         found.append((fault.file_digest(4), fault.lines(4), sorted(fault.speeds(4, KeyedRandom(1, 4, "any")))))
     assert found[0] == found[1] and len(found[0][2]) == 4
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_trace_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
-    content, sentence = BAD[name]
-    path = tmp_path / "links.csv"
-    path.write_text(content)
-    with pytest.raises(ScenarioError, match=re.escape(sentence)) as caught:
-        run(scenario(faults=[{"fault": "link-trace", "file": str(path)}]), tmp_path / "run")
-    assert str(caught.value).startswith(str(path)) and not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("lines", "sentence"),
-    [
-        (
-            "1,0,1,1\n1,5,2,2\n",
-            "client 1: a line at 5 s with every_s 5; expected every_s to be at least a millisecond more",
-        ),
-        ("1,0,0,1\n", "client 1: a link's highest speed is 0; expected more, since messages would never arrive"),
-    ],
-)
-def test_a_trace_that_cannot_begin_anew_is_one_sentence(tmp_path: Path, lines: str, sentence: str) -> None:
-    with pytest.raises(ScenarioError, match=re.escape(sentence)):
-        trace(tmp_path, lines, every_s=5).file_digest(8)
 
 
 def test_the_closest_lines_the_latest_and_the_lowest_speed_are_accepted(tmp_path: Path) -> None:

@@ -37,25 +37,10 @@ from seedbus.scenarios.transports.access import WorkerKeys
 from seedbus.scenarios.transports.placement import Placement
 
 SHARES = [Share(((0, 3),), evaluates=True), Share(((4, 7),), evaluates=False)]
-MISTAKES = {
-    ("--launcher", "rey"): "--launcher rey: there is no such launcher; did you mean ray?",
-    ("--launch", "worker_gpus=0.5"): "--launcher local: worker_gpus: it has no such field; it is one of ray and slurm",
-    ("--launcher", "slurm", "--launch", "minutes=none"): '--launcher slurm: minutes: "none" is not accepted',
-    ("--launcher", "slurm", "--launch", "minutes"): "--launch minutes: expected FIELD=VALUE",
-    ("--launcher", "slurm", "--launch", "cluster=local", "--transport", "ipc"): (
-        "transport ipc: it reaches no other machine, as --launcher slurm needs; expected tcp"
-    ),
-}
 
 
 def test_launchers_are_found_by_their_files() -> None:
     assert list(LAUNCHERS.all()) == ["local", "ray", "slurm"]
-
-
-@pytest.mark.parametrize("options", MISTAKES)
-def test_a_mistake_in_the_launchers_options_is_one_sentence(seedbus: Command, options: tuple[str, ...]) -> None:
-    said = seedbus("run", "quickstart", *options)
-    assert said.code == Exit.USAGE and MISTAKES[options] in said.err and said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["ray", "submitit"])

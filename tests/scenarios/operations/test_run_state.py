@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from commands import Command
 from processes import kill, seedbus, wait_for
+from warm_command import warm
 from worlds import go, lossy, reopened, scenario
 
 from seedbus.agents.journal.holder import holder
@@ -273,7 +273,7 @@ def test_links_and_pipes_in_a_foreign_folder_are_not_followed(runs: Path, seedbu
 
 @pytest.mark.slow
 def test_a_narrow_terminal_no_colours_and_a_closed_pipe_behave(runs: Path) -> None:
-    command = [sys.executable, "-m", "seedbus"]
+    command = [str(warm() / "seedbus")]
     narrow = subprocess.run(
         [*command, "runs", runs / "finished"],
         capture_output=True,

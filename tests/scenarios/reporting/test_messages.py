@@ -160,33 +160,6 @@ def test_all_formats_show_the_same(seedbus: Command) -> None:
 
 
 @pytest.mark.usefixtures("whole")
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["messages", "--only", "client=8"], "--only client=8: there is no such client; expected 0 to 7"),
-        (["messages", "--only", "client=-1"], '--only client=-1: "-1" is not accepted; expected at least 0'),
-        (["messages", "--only", "client=x"], '--only client=x: "x" is not accepted; expected a whole number'),
-        (
-            ["messages", "--only", "kind=reports"],
-            "--only kind=reports: there is no such kind; expected one of ask, bye,",
-        ),
-        (["messages", "--only", "round=-1"], '--only round=-1: "-1" is not accepted; expected at least 0'),
-        (["messages", "--only", "bytes=1"], "--only bytes: there is no such field; there are client, kind, round"),
-        (["messages", "--only", "client"], "--only client: expected FIELD=VALUE"),
-        (["messages", "--format", "json"], "--format json: expected text, csv or jsonl of messages"),
-        (["messages", "--at", "3"], "--at: it is for the model; of messages expected --only round=ROUND"),
-        (["--format", "csv"], "--format csv: expected text or json of model"),
-        (["--only", "kind=report"], "--only: it is for messages; expected `seedbus export RUN messages`"),
-    ],
-)
-def test_what_cannot_be_chosen_is_one_sentence(seedbus: Command, options: list[str], sentence: str) -> None:
-    ran = seedbus("export", "run", *options)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (Exit.USAGE, "", 1) and ran.err.startswith(
-        f"seedbus: {sentence}"
-    )
-
-
-@pytest.mark.usefixtures("whole")
 def test_nothing_that_fits_is_said_beside_what_there_is(seedbus: Command) -> None:
     ran = seedbus("export", "run", "messages", "--only", "round=40", "--format", "csv")
     assert ran.out == ",".join(FIELDS) + "\n"

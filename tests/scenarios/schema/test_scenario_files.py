@@ -38,30 +38,6 @@ def test_a_scenario_of_the_library_is_sound_and_comes_back_from_its_own_text(tmp
     assert load(write_scenario(tmp_path, dump(scenario.resolved()))) == scenario
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "it is empty; expected a mapping of fields"),
-        ("# nothing\n", "it is empty; expected a mapping of fields"),
-        ("- a\n- b\n", '["a", "b"] is not a scenario; expected a mapping of fields'),
-        ("hello", '"hello" is not a scenario; expected a mapping of fields'),
-        (
-            "base: quickstart\nseeds: [1]\n",
-            "it is a study, and no scenario; `seedbus study` makes its runs, and its --dry-run tells their cost",
-        ),
-        (
-            "variants: {a: {base: quickstart}}\n",
-            "it is a study, and no scenario; `seedbus study` makes its runs, and its --dry-run tells their cost",
-        ),
-        (b"\x00\x01\xff", "it is not UTF-8 text: it holds the byte 0xff at 2"),
-        (SMALL.encode("utf-16"), "it is not UTF-8 text: it holds the byte 0xff at 0"),
-        (SMALL + "seed: 1\nseed: 2\n", "line 7: seed is given twice"),
-    ],
-)
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | bytes, sentence: str) -> None:
-    assert refusal(write_scenario(tmp_path, text)) == sentence
-
-
 @pytest.mark.slow
 def test_a_file_of_many_mistakes_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
     began = time.process_time()
@@ -91,9 +67,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert refusal("figures/decomfl-table-6.yaml").startswith("it is a study, and no scenario;")
     assert refusal(tmp_path) == "it is not a file; expected a scenario file, or a name from `seedbus list`"
     assert refusal("x" * 5000) == "it cannot be read (File name too long)"
-
-
-WHOLE, NUMBER, FINITE = "a whole number", "a number", "a finite number"
 
 
 def test_a_number_is_short_for_what_is_always_the_same(tmp_path: Path) -> None:
@@ -150,46 +123,6 @@ def test_settings_reach_fields_and_places_in_lists_and_rounds_of_schedules(tmp_p
     values = {"faults.0.probability": np.float64(0.25), "network.latency": {"distribution": "constant"}}
     values |= {"algorithm.learning_rate": {0: 0.1, 500: 0.2}, "algorithm.learning_rate.500": 1e-3, "name": "1e3"}
     assert load(path, values) == scenario.model_copy(update={"name": "1e3"}), "a mapping sets the same"
-
-
-@pytest.mark.parametrize(
-    ("settings", "begin"),
-    [
-        (["seed=-1", "verify=2", "stop.rounds=9"], [" --set seed=-1: seed: -1 is", " --set verify=2: verify: 2 is"]),
-        (["algorithm=hiso", "algorithm.nu=x"], [" --set algorithm.nu=x: algorithm.nu"]),
-        (["verify=true", "partition.alpha=3"], [" --set partition.alpha=3: partition.kind: this field is required"]),
-        (
-            ["participation.clients=1", "participation.cohort=5"],
-            [" --set participation.clients=1 --set participation.cohort=5: participation: cohort (5) is larger"],
-        ),
-        (
-            ["algorithm=hiso", "algorithm.nu=0.1", "stop.epsilon=1"],
-            [" --set stop.epsilon=1: stop.epsilon is the limit"],
-        ),
-        (
-            ["algorithm=hiso", "algorithm=fedavg", "algorithm.smoothing=1"],
-            [" --set algorithm=fedavg --set algorithm.smoothing=1: algorithm.smoothing: no such field"],
-        ),
-        (
-            ["participation.quorum=1", "participation.mode=stream"],
-            [" --set participation.mode=stream: participation.mode: stream commits each report"],
-        ),
-        (["seed=3", "participation.cohort=5"], [" --set participation.cohort=5: participation: cohort (5) is larger"]),
-        (["algorithm=mezo", "seed=3"], [" --set algorithm=mezo: participation.clients is 4; algorithm mezo takes at"]),
-        (["faults=[drop]", "faults.0.probability=2"], [" --set faults.0.probability=2: faults.0.probability: 2 is"]),
-        (["seed=-1", "seed=-1"], [": seed: -1 is not accepted"]),
-    ],
-)
-def test_a_mistake_names_the_setting_of_a_wrong_value_or_all_settings_that_make_it(
-    tmp_path: Path, settings: list[str], begin: list[str]
-) -> None:
-    path = write_scenario(tmp_path)
-    with pytest.raises(ScenarioError) as raised:
-        load(path, settings)
-    said = sorted(raised.value.sentences)
-    assert len(said) == len(begin)
-    for sentence, expected in zip(said, begin, strict=True):
-        assert sentence.startswith(f"{path}{expected}")
 
 
 @pytest.mark.parametrize(

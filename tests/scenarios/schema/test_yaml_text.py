@@ -14,35 +14,6 @@ from hypothesis import strategies as st
 from seedbus.scenarios.schema.yaml_text import MAX_CHARACTERS, NotPlain, dump, parse
 
 
-@pytest.mark.few(13)
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("a: \x00", "it is not text: it holds the character U+0000"),
-        ("name: x\n  task: [\n", "line 2: mapping values are not allowed here"),
-        ("a: 'x", "line 1: while scanning a quoted scalar, found unexpected end of stream"),
-        ("a:\n\t- x", "line 2: while scanning for the next token, found character '\\t' that cannot start any token"),
-        ("a: 1\nseed: 1\nseed: 2\n", "line 3: seed is given twice"),
-        ("a: 1\nb: {c: 1, d: 2, c: 3}\n", "line 2: c is given twice"),
-        ("{0: 1, '0': 2}", "line 1: 0 is given twice"),
-        ("a: !!python/object/apply:os.system ['true']", "line 1: a tag (!!python/object/apply:os.system) is"),
-        ("a: 1\nb: !mine 3\n", "line 2: a tag (!mine) is not accepted; a scenario is plain data"),
-        ("a: !!int x", "line 1: a tag (!!int) is not accepted; a scenario is plain data"),
-        ("a: &a [x, x]\nb: [*a, *a]\n", "line 2: an alias (*a) is not accepted; write the value out"),
-        ("a: &a [*a]\n", "line 1: an alias (*a) is not accepted; write the value out"),
-        ('a: "\\ude00\\ud83d"', "line 1: an unpaired surrogate (U+DE00) is not accepted"),
-        ('a: 1\nb: "\\ud800"', "line 2: an unpaired surrogate (U+D800) is not accepted"),
-        ("? [1, 2]\n: 3\n", "line 1: a key is text or a number, not a mapping or a list"),
-        ("a: 1\n---\na: 1\n", "line 2: expected a single document in the stream, but found another document"),
-        ("[" * 1500 + "]" * 1500, "it is nested too deeply"),
-    ],
-)  # fmt: skip
-def test_what_is_not_plain_is_refused_with_its_line(text: str, sentence: str) -> None:
-    with pytest.raises(NotPlain) as raised:
-        parse(text)
-    assert str(raised.value).startswith(sentence)
-
-
 def test_a_few_lines_of_aliases_do_not_fill_the_memory() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]

@@ -19,6 +19,7 @@ from commands import Command
 from plugin_files import SIGNS
 from processes import wait_for
 from wandb_files import logged
+from warm_command import warm
 from worlds import lossy, scenario
 
 from seedbus.agents.messages import Evaluation
@@ -329,7 +330,7 @@ def test_a_run_whose_process_is_killed_leaves_every_evaluation_once(tmp_path: Pa
     pytest.importorskip("wandb", reason='needs pip install "seedbus[track]"')
     folder = tmp_path / "run"
     what = ["quickstart", "--set", "stop.rounds=300", "--set", "evaluation.every=1", "--out", str(folder)]
-    order, track = [sys.executable, "-m", "seedbus", "run"], ["--track", "tensorboard", "--track", "wandb", "-q"]
+    order, track = [str(warm() / "seedbus"), "run"], ["--track", "tensorboard", "--track", "wandb", "-q"]
 
     def steps() -> list[int]:
         if not (folder / "tensorboard").is_dir():

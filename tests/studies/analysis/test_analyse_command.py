@@ -65,25 +65,6 @@ def test_what_a_dense_run_does_not_have_is_said(tmp_path: Path, seedbus: Command
     assert facts["divergence"]["rounds"][0]["cosine"] > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "sentence"),
-    [
-        (("--at", "7"), Exit.USAGE, "has 6 rounds; expected 0 to 6"),
-        (("--at", "2-6"), Exit.USAGE, "--at 2-6: expected numbers of rounds, like 0,100,500"),
-        (("--set", "steps=1"), Exit.USAGE, '--set steps=1: "1" is not accepted; expected at least 2'),
-        (("--set", "step=9"), Exit.USAGE, "--set step: there is no such field; did you mean steps?"),
-        (("--set", "metric=size"), Exit.USAGE, 'metric: "size" is not measured; there are loss'),
-        (("--only", "hesian"), Exit.USAGE, "is no instrument; did you mean hessian?"),
-        (("--device", "gpu"), Exit.DATA, "--device: found 'gpu'; expected cpu"),
-    ],
-)
-def test_a_wrong_option_is_one_sentence(
-    options: tuple[str, ...], code: Exit, sentence: str, small: Path, seedbus: Command
-) -> None:
-    result = seedbus("analyse", small, *options)
-    assert result.code == code and sentence in result.err and result.err.count("\n") == 1
-
-
 def test_a_folder_without_a_run_is_one_sentence(tmp_path: Path, seedbus: Command) -> None:
     result = seedbus("analyse", tmp_path)
     assert result.code == Exit.FOLDER and "there is no run here" in result.err

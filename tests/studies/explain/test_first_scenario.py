@@ -86,27 +86,6 @@ def test_it_replaces_no_file_unless_told_to(seedbus: Command) -> None:
     assert seedbus("init", "mine.yaml", "--force").code == Exit.OK and load("mine.yaml").algorithm.name == "decomfl"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("task=digit",), 'task.name: "digit" is not known; did you mean digits?'),
-        (("algorithm={name: hiso, nu: x}",), 'algorithm.nu: "x" is not accepted; expected a number'),
-        (("partition={kind: iid",), "--set partition={kind: iid: line 1"),
-        (("partition=dirichlet", "task=quadratic"), "partition.alpha: this field is required"),
-        (("clients=4", "cohort=5"), "cohort (5) is larger than clients (4)"),
-        (("rounds=many",), '--set rounds=many: "many" is not accepted; expected a whole number'),
-        (("round=2",), "--set round: there is no such field; did you mean rounds?"),
-        (("dropout=2",), "probability: 2.0 is not accepted; expected at most 1"),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_nothing_is_written(
-    seedbus: Command, arguments: tuple[str, ...], sentence: str
-) -> None:
-    said = seedbus("init", "first.yaml", *chosen(arguments))
-    assert (said.code, said.out) == (Exit.USAGE, "") and sentence in said.err and said.err.count("\n") == 1, said.err
-    assert not Path("first.yaml").exists()
-
-
 class Terminal(io.StringIO):
     """Answers, as from a terminal."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -301,26 +300,6 @@ def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[s
 def test_runs_of_different_tasks_are_compared_with_a_note(seedbus: Command, runs: dict[str, Results]) -> None:
     result = seedbus("compare", runs["one"].folder, runs["digits"].folder)
     assert result.code == Exit.OK and "the runs are of different tasks (digits softmax, quadratic)" in result.err
-
-
-MISTAKES = [
-    (["nope"], Exit.FOLDER, r"nope: there is no run here \(no journal.sqlite\)"),
-    (["--target", "gap"], Exit.USAGE, r"--target gap: expected a metric and a number, like accuracy=0.8"),
-    (["--target", "loss=nan"], Exit.USAGE, r"--target loss=nan: expected a metric and a number"),
-    (["--at", "5,x"], Exit.USAGE, r"--at 5,x: expected rounds, bytes or a time, like 50,1MB,600s"),
-    (["--smoothed"], Exit.USAGE, r"--smoothed: it says how a target is met; expected --target beside it"),
-    (["--target", "acuracy=1"], Exit.USAGE, r".*one: \"acuracy\" is not measured in this run; there are loss, gap"),
-    (["--out", "nowhere/c.html"], Exit.FOLDER, r"nowhere/c.html: it cannot be written \(No such file"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "code", "sentence"), MISTAKES, ids=lambda value: str(value)[:30])
-def test_a_mistake_is_one_sentence(
-    seedbus: Command, runs: dict[str, Results], arguments: list[str], code: Exit, sentence: str
-) -> None:
-    result = seedbus("compare", runs["one"].folder, *arguments)
-    assert (result.code, result.out) == (code, "")
-    assert re.match(f"seedbus: {sentence}", result.err) and result.err.count("\n") == 1
 
 
 def test_a_run_that_was_not_measured_yet_is_one_sentence(seedbus: Command, tmp_path: Path) -> None:

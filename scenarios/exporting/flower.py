@@ -67,7 +67,7 @@ def write_app(run: Path, folder: Path) -> list[str]:
     differs = ["Flower's FedAdam corrects its step for bias, Seedbus's does not"] if strategy == "FedAdam" else []
     clients = scenario.participation.clients
     blanks = {
-        "name": re.sub("[^A-Za-z0-9]+", "-", scenario.name).strip("-"),
+        "name": _name(scenario),
         "version": version("seedbus"),
         "clients": str(clients),
         "fields": _toml(_fields(scenario)),
@@ -136,6 +136,12 @@ def _changed(prefix: str, settings: Any, kept: Set[str]) -> Iterator[str]:
     for name, field in type(settings).model_fields.items():
         if name not in kept and getattr(settings, name) != field.get_default(call_default_factory=True):
             yield f"{prefix}{name}"
+
+
+def _name(scenario: Scenario) -> str:
+    """Return a name that Flower accepts: a letter, then letters, digits and hyphens, 32 in all."""
+    plain = re.sub("[^A-Za-z0-9]+", "-", scenario.name)
+    return (plain if plain[0].isalpha() else f"app-{plain}")[:32].strip("-")
 
 
 def _fields(scenario: Scenario) -> dict[str, Any]:

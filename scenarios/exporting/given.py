@@ -155,7 +155,7 @@ def _check(path: Path, listed: list[ZipInfo], size: int) -> None:
             raise RunFolderError(path, f"{name}: it is {'there twice' if name in seen else what}")
         seen.add(name)
     if missing := [name for name in (METADATA, *NEEDED) if name not in seen]:
-        raise RunFolderError(path, f"it has no {missing[0]}; expected what `seedbus export RUN archive` writes")
+        raise RunFolderError(path, f"it has no {missing[0]}; expected what `seedbus export RUN zip` writes")
     if (total := sum(member.file_size for member in listed)) > size:
         raise RunFolderError(path, f"its files announce {total:,} bytes, and it has {size:,} itself")
     if next(member.file_size for member in listed if member.filename == METADATA) > LARGEST_JSON:

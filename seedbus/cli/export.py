@@ -13,12 +13,12 @@ from seedbus.scenarios.cli_errors import cli_errors
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.terminal import say
 
-What = Literal["model", "messages", "archive", "flower"]
+What = Literal["model", "messages", "zip", "flower"]
 Form = Literal["text", "json", "csv", "jsonl"]
 _FORMS: dict[What, tuple[Form, ...]] = {
     "model": ("text", "json"),
     "messages": ("text", "csv", "jsonl"),
-    "archive": ("text",),
+    "zip": ("text",),
     "flower": ("text",),
 }
 
@@ -28,9 +28,9 @@ def export(
     what: Annotated[
         What,
         typer.Argument(
-            metavar="model|messages|archive|flower",
-            help="The model after a round, and its digest; every message; a finished run as a ZIP file; or its "
-            "scenario as an app of Flower.",
+            metavar="WHAT",
+            help="model after a round, and its digest; messages, all of them; zip: a finished run as an archive; "
+            "flower: its scenario as an app of Flower.",
         ),
     ] = "model",
     at: Annotated[
@@ -46,7 +46,7 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write the messages, the ZIP file or the app's folder here; or the model, as safetensors, with its "
+            help="Write the messages, the archive or the app's folder here; or the model, as safetensors, with its "
             "preprocessing."
         ),
     ] = None,
@@ -76,7 +76,7 @@ def export(
             return
         if only:
             raise ScenarioError("--only", ["it is for messages; expected `seedbus export RUN messages`"])
-        if what in ("archive", "flower"):
+        if what in ("zip", "flower"):
             _whole(run, what, out)
             return
         from seedbus.scenarios.running.replay import replay
@@ -96,8 +96,8 @@ def export(
 def _whole(run: Path, what: What, out: Path | None) -> None:
     """Write a run for other places. Raises `ScenarioError` if there is no place for it."""
     if out is None:
-        raise ScenarioError("--out", [f"missing; expected {'a file' if what == 'archive' else 'a new folder'}"])
-    if what == "archive":
+        raise ScenarioError("--out", [f"missing; expected {'a file' if what == 'zip' else 'a new folder'}"])
+    if what == "zip":
         from seedbus.scenarios.exporting.archive import write_archive
 
         say(f"written to {out}: {write_archive(run, out):,} files; `seedbus verify` reads them there")

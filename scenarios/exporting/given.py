@@ -12,7 +12,6 @@ import re
 import shutil
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from seedbus.agents.errors import JournalDamaged, RunFolderError
 from seedbus.bounded import LARGEST_JSON
 from seedbus.bus.errors import LedgerDamaged
-from seedbus.bus.files import TEMPORARY
+from seedbus.bus.files import temporary_folder
 from seedbus.bus.text import counted, printable
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.exporting.archive import MOST_FILES
@@ -106,13 +105,13 @@ def unpacked(path: Path) -> Iterator[Path]:
     Raises:
         RunFolderError: a rule of this module is broken.
     """
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as temporary:
+    with temporary_folder() as folder:
         try:
             with open(path, "rb") as file:
-                _unpack(path, file, Path(temporary))
+                _unpack(path, file, folder)
         except (BadZipFile, NotImplementedError, EOFError, UnicodeDecodeError, OSError) as error:
             raise RunFolderError(path, f"it cannot be unpacked ({printable(str(error))})") from None
-        yield Path(temporary)
+        yield folder
 
 
 def _unpack(path: Path, file: BinaryIO, folder: Path) -> None:

@@ -150,7 +150,7 @@ class Flower(NamedTuple):
     def run(self, app: Path, out: Path, clients: int, **changed: Any) -> dict[str, Any]:
         """Run an app; return its last line of metrics."""
         settings = " ".join(f"{name}={json.dumps(value)}" for name, value in {"out": str(out), **changed}.items())
-        command = [self.program, "run", app, "local", "--stream", "--run-config", settings]
+        command: list[Any] = [self.program, "run", app, "local", "--stream", "--run-config", settings]
         nodes = ["--federation-config", f"num-supernodes={clients}"]
         said = subprocess.run([*command, *nodes], env=self.variables, capture_output=True, text=True, timeout=600)
         assert (out / "metrics.jsonl").exists(), said.stdout[-4000:] + said.stderr[-4000:]
@@ -164,7 +164,7 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
     folder = tmp_path_factory.mktemp("flower")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
-    pip = [programs / "python", "-m", "pip", "install", "-q", "flwr[simulation]>=1.42"]
+    pip: list[Any] = [programs / "python", "-m", "pip", "install", "-q", "flwr[simulation]>=1.42"]
     installed = subprocess.run(pip, capture_output=True, text=True, timeout=600)
     if installed.returncode:
         pytest.skip(f"Flower cannot be installed: {installed.stderr.strip().splitlines()[-1][:200]}")
@@ -185,7 +185,7 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
         "RAY_TMPDIR": "/tmp",  # names of sockets are short
         "PATH": f"{programs}:{os.environ['PATH']}",
     }
-    link = [programs / "flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
+    link: list[Any] = [programs / "flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(
             [*link, "--host", "127.0.0.1", "--port", str(port)], env=variables, stdout=log, stderr=log

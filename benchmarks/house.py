@@ -32,7 +32,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reporting",),
         ("consent",),
         ("running", "cli_errors"),
-        ("operations",),
+        ("operations", "exporting"),
     ),
     "agents": (
         (FLOOR,),

@@ -47,7 +47,7 @@ def scenario_of(folder: Path) -> Scenario:
         ScenarioError: the scenario needs what this installation does not have, such as another version's algorithm.
     """
     try:
-        return validate(_fields(folder), str(folder / FILE), is_kept=True)
+        return validate(fields_in(folder), str(folder / FILE), is_kept=True)
     except ScenarioError as error:  # the facts verify, so it is the scenario that was run
         lacks = [f"this run needs what this installation does not have: {problem}" for problem in error.problems]
         raise ScenarioError(error.source, lacks) from None
@@ -81,7 +81,7 @@ def part_of(folder: Path, name: str) -> Any:
     Raises:
         RunFolderError, JournalDamaged, ScenarioError: see `scenario_of`.
     """
-    field, fields = Scenario.model_fields[name], _fields(folder)
+    field, fields = Scenario.model_fields[name], fields_in(folder)
     if name not in fields:
         return field.get_default(call_default_factory=True)
     form: Any = Annotated[field.annotation, field]
@@ -116,7 +116,7 @@ class _Parts:
         return part_of(self._folder, name)
 
 
-def _fields(folder: Path) -> dict[str, Any]:
+def fields_in(folder: Path) -> dict[str, Any]:
     """Return the fields of the scenario in a run's journal. Raises `RunFolderError`, `JournalDamaged`."""
     with closing(Journal.open(folder, for_writing=False)) as journal:
         text = journal.facts().get("scenario", "")

@@ -55,6 +55,7 @@ from seedbus.discovery import PluginError, check_shape
 AnyMethod = Annotated[Method, METHODS]
 AnyCompression = Annotated[Compression, CODECS]
 AnyChannel = Annotated[Channel, CHANNELS]
+_BEYOND = ("companions", "sends", "measures", "finish", "remember", "personal", "move", "learn", "ahead")
 
 
 class FedAvg(BaseAlgorithm):
@@ -125,6 +126,11 @@ class FedAvg(BaseAlgorithm):
     def _users(self, hook: str) -> list[str]:
         """Return the names of the methods that override a hook."""
         return [method.name for method in self.methods if getattr(type(method), hook) is not getattr(Method, hook)]
+
+    @property
+    def beyond_means(self) -> list[Method]:
+        """The methods that need a server which does more than average models, or clients which remember."""
+        return [method for method in self.methods if any(method.name in self._users(hook) for hook in _BEYOND)]
 
     def _check_needs(self, method: Method) -> None:
         for field, value in method.needs.items():

@@ -3,7 +3,7 @@
 The fields of `results.json` are computed again: from the rounds, the evaluations and the outcome in the journal, from
 all rows of the ledger, and, as the digests of the model, by a replay. What nobody can compute again, such as the time
 that the run took, is compared with what the journal noted when the file was written. What has no such note is named. Of
-all this the page is made once more, and compared.
+all this the page is made once more, and compared; and `scenario.yaml` with the scenario in the journal.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from seedbus.agents.errors import RunFolderError
 from seedbus.agents.journal.digests import digest
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import Outcome, check_build, outcome_in
+from seedbus.bus.text import printable
 from seedbus.models.errors import DataError
 from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError, path_of
@@ -29,11 +30,12 @@ from seedbus.scenarios.reporting.page import PAGE, Finished, page
 from seedbus.scenarios.reporting.results import content_of, decoded, strict
 from seedbus.scenarios.reporting.results_digest import NO_DIGEST, NOTED, Written, noted, written
 from seedbus.scenarios.reporting.run_report import Found, recomputed
-from seedbus.scenarios.run_folder import METRICS, RESULTS, SCENARIO, resuming, scenario_of
+from seedbus.scenarios.run_folder import METRICS, RESULTS, SCENARIO, fields_in, resuming, scenario_of
 from seedbus.scenarios.running.recording import LOG
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.schema.expectations import Bounds, judged
 from seedbus.scenarios.schema.scenario import Scenario
+from seedbus.scenarios.schema.yaml_text import parse
 from seedbus.versions import version
 
 RECOMPUTED, WAS_NOTED = "recomputed", "noted"
@@ -82,6 +84,11 @@ class Verified:
     noted: Sequence[str]
     unchecked: Mapping[str, str]
 
+    @property
+    def told(self) -> Sequence[str]:
+        """What else is said of it, a sentence each."""
+        return ()
+
 
 def verify(run: str | Path, *, task: Task | None = None) -> Verified:
     """Compare the results and the metrics of a finished run with its journal and its ledger.
@@ -103,7 +110,7 @@ def verify(run: str | Path, *, task: Task | None = None) -> Verified:
         outcome, notes = outcome_in(journal), written(journal)
         if outcome is None or not (folder / RESULTS).exists():
             raise RunFolderError(folder, f"this run has no {RESULTS} yet; `{resuming(folder)}` writes it")
-        unchecked = {name: "nothing of it is read" for name in (SCENARIO, ANALYSIS, LOG) if (folder / name).exists()}
+        unchecked = {name: "nothing of it is read" for name in (ANALYSIS, LOG) if (folder / name).exists()}
         if (base := journal.base()) is not None:
             unchecked[f"the commits of rounds 0 to {base.round - 1:,}"] = (
                 f"they were pruned: the chain of digests goes on from {base.link.hex()}, and a replay from the model "
@@ -125,14 +132,15 @@ def verify(run: str | Path, *, task: Task | None = None) -> Verified:
     computed, differences = _compared(shown | noted(shown), right, unchecked)
     if not differences and note is not None and note.results != own:
         differences = [Difference(RESULTS, "its digest", own, note.results, WAS_NOTED)]
-    more, differing = _compared_lines(content_of(folder / METRICS), found.lines)
+    differences = _compared_scenario(folder) + differences
+    more, others = _compared_lines(content_of(folder / METRICS), found.lines)
     if any(each.field.startswith("client_names") for each in differences):
         unchecked[PAGE] = f"it shows clients' names, and those in {RESULTS} are others"
     elif note is not None and (folder / PAGE).exists():
         names = {"client_names": shown["client_names"]} if "client_names" in shown else {}
-        differing += _compared_page(scenario, folder, found, [each | names for each in (right, *noted_before)])
+        others += _compared_page(scenario, folder, found, [each | names for each in (right, *noted_before)])
     of_note = [name for name in NOTED if name in right and note is not None]
-    return Verified([*differences, *differing], computed + more, of_note, unchecked)
+    return Verified([*differences, *others], computed + more, of_note, unchecked)
 
 
 def _replayed(folder: Path, journal: Journal, outcome: Outcome, task: Task | None) -> tuple[Outcome, str]:
@@ -176,6 +184,21 @@ def _compared(
     """
     there, expected = (_leaves({k: v for k, v in each.items() if k not in unchecked}) for each in (shown, right))
     return sum(path[0] not in NOTED for path in expected), _differing(RESULTS, "", there, expected)
+
+
+def _compared_scenario(folder: Path) -> list[Difference]:
+    """Compare `scenario.yaml`, if it is there, with the journal's scenario; what changes no bit may be another."""
+    if not (folder / SCENARIO).exists():
+        return []
+    text = content_of(folder / SCENARIO)
+    try:
+        shown = parse(text.decode())
+    except (ValueError, RecursionError) as error:
+        return [Difference(SCENARIO, "its text", printable(str(error)), "a scenario")]
+    free = ("transport", "expect")
+    right = {name: value for name, value in fields_in(folder).items() if name not in free}
+    shown = {name: value for name, value in shown.items() if name not in free} if isinstance(shown, dict) else shown
+    return differing(SCENARIO, shown, right)
 
 
 def _compared_lines(content: bytes, lines: Sequence[dict[str, Any]]) -> tuple[int, list[Difference]]:
@@ -222,6 +245,11 @@ def _compared_page(
             texts = (each[max(0, at - _AROUND) : at + _AROUND].decode(errors="replace") for each in (was, now))
             differences.append(Difference(PAGE, f"line {number}", *map(json.dumps, texts)))
     return differences
+
+
+def differing(file: str, shown: Any, right: Any, how: str = RECOMPUTED) -> list[Difference]:
+    """Return the values in which what a file shows, as JSON has it, differs from what should be there."""
+    return [replace(each, how=how) for each in _differing(file, "", _leaves(shown), _leaves(right))]
 
 
 def _differing(file: str, where: str, there: _Leaves, right: _Leaves) -> list[Difference]:

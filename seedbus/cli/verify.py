@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seedbus.cli.options import Output, Plugins, RunFolder
 from seedbus.scenarios.cli_errors import cli_errors
-from seedbus.scenarios.errors import Exit
+from seedbus.scenarios.errors import Exit, ScenarioError
 from seedbus.scenarios.reporting.terminal import say
+
+if TYPE_CHECKING:
+    from seedbus.scenarios.running.verify import Verified
 
 _MOST_PRINTED = 1_000
 
@@ -28,14 +31,16 @@ def verify(
 ) -> None:
     """Compute a finished run's results again, from its journal and ledger, and name every field that differs.
 
-    The exit code is 14 if one does. What cannot be computed again is named, too. Of an owner's folder alone: say what
-    has left her, and what that has cost.
+    RUN may also be an archive. The exit code is 14 if a field differs. What cannot be computed again is named, too. Of
+    an owner's folder alone: say what has left her, and what that has cost.
     """
     with cli_errors():
         from seedbus.scenarios.consent.own_record import FILE
         from seedbus.scenarios.run_folder import RESULTS
         from seedbus.scenarios.running.verify import verify as verified
 
+        if run.is_file() and owner is not None:
+            raise ScenarioError(str(run), ["an owner's folder is compared with a run's; unpack the archive"])
         if owner is None and (run / FILE).exists():
             _of_owner(run, None, output)
             return
@@ -44,7 +49,7 @@ def verify(
             if not (run / RESULTS).exists():
                 say(f"not checked: {RESULTS} (the run has not ended)", to_stderr=output == "json")
                 return
-        found = verified(run)
+        found = _of_archive(run) if run.is_file() else verified(run)
         if output == "json":
             typer.echo(json.dumps(asdict(found)))
         else:
@@ -53,6 +58,8 @@ def verify(
             if (more := len(found.differences) - _MOST_PRINTED) > 0:
                 say(f"and {more:,} more; --format json has all")
             agree = "" if found.differences else ", and all agree"
+            for sentence in found.told:
+                say(sentence)
             say(f"recomputed: {found.recomputed:,} values of results.json and metrics.jsonl{agree}")
             if found.noted:
                 say(f"compared with the journal's note only: {', '.join(found.noted)}")
@@ -61,6 +68,12 @@ def verify(
                 say(f"not checked: {names} ({reason})")
         if found.differences:
             raise typer.Exit(Exit.DIFFERS)
+
+
+def _of_archive(path: Path) -> Verified:
+    from seedbus.scenarios.exporting.given import verify_archive
+
+    return verify_archive(path)
 
 
 def _of_owner(own: Path, run: Path | None, output: Output) -> None:

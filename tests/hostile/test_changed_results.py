@@ -140,7 +140,7 @@ def test_what_nobody_can_compute_again_is_named_and_compared_with_what_was_noted
     assert (
         told.code == Exit.OK and "note only: run, wall_s, cpu_s, was_resumed, seedbus, versions, processor" in told.out
     )
-    assert "not checked: scenario.yaml, log.jsonl (nothing of it is read)" in told.out
+    assert "not checked: log.jsonl (nothing of it is read)" in told.out
     results = folder / "results.json"
     summary = json.loads(results.read_text())
     results.write_text(json.dumps(summary | {"wall_s": 1.5}, indent=2))

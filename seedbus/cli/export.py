@@ -59,9 +59,9 @@ def export(
 
     The model is rebuilt from the journal: with scalar-only algorithms that of any round, with dense ones the newest and
     every 50th (65 at most). Of a folder of `seedbus client --out` it is the model that its owner has kept. Messages,
-    also of a run that is not finished: when each was sent, by whom to whom, its bytes, and what became of it. An archive
-    is an RO-Crate, which seedbus verify reads. An app of Flower trains as the scenario does, on the same data, with the
-    dense algorithms that Flower has a strategy for.
+    also of a run that is not finished: when each was sent, by whom to whom, its bytes, and what became of it. zip is an
+    RO-Crate, which seedbus verify reads. An app of Flower trains as the scenario does, on the same data, with the dense
+    algorithms that Flower has a strategy for.
     """
     with cli_errors():
         if output not in _FORMS[what]:

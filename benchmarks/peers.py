@@ -134,6 +134,7 @@ def main() -> None:
             try:
                 for job, found in turns[peer].items():
                     found.append(measured(peer, job, folder))
+                    print(f"{peer}, {job}: {1e3 * by_cpu(found[-1]):,.1f} ms", file=sys.stderr, flush=True)
             except Failed as why:
                 print(f"{peer}: {why}", flush=True)
                 del turns[peer]

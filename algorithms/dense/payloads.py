@@ -168,8 +168,7 @@ def unpack_report(
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
     sent_norms = read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
     numbers = read(body[-1], measured) if measured else np.zeros(0, np.float32)
-    decoded = rows([codec.decode(each, dimension) for each in bodies])
-    return DenseReport(samples, decoded, bodies, sent_norms, numbers)
+    return DenseReport(samples, rows([codec.decode(each, dimension) for each in bodies]), bodies, sent_norms, numbers)
 
 
 def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:

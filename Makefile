@@ -14,7 +14,7 @@ PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 comma := ,
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -type d -not -name __pycache__)
 
-.PHONY: install demo lm federation test slow coverage lint bench gpu gpu-here soak docs site clean
+.PHONY: install demo lm federation test slow coverage lint bench peers gpu gpu-here soak docs site clean
 
 install: $(VENV)/.installed
 
@@ -63,6 +63,10 @@ lint: install
 
 bench: install
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+# the same work by other simulators, which are installed in environments of their own below build/peers
+peers: install
+	$(BIN)/python benchmarks/peers.py $(PEERS)
 
 # every suite that computes where SEEDBUS_TEST_DEVICE says, or in Triton
 ON_DEVICES := tests/test_tensors.py tests/algorithms/test_on_devices.py tests/algorithms/directions/test_exact.py \

@@ -194,6 +194,6 @@ def _in_file(field: Vector) -> Vector:
     if not is_on_host(field):
         return field
     with TemporaryFile() as file:
-        copy: Vector = np.memmap(file, field.dtype, "w+", shape=field.shape)
+        copy: Vector = np.asarray(np.memmap(file, field.dtype, "w+", shape=field.shape))  # without its Python hooks
     copy[:] = field
     return copy

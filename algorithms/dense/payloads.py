@@ -12,7 +12,7 @@ and only the journal and the evaluator are given it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,7 @@ def unpack_report(
         raise BadPayload(f"a report of {samples} samples and {len(bodies)} vectors")
     sent_norms = read(body[2], vectors) if has_norms else np.zeros(0, np.float32)
     numbers = read(body[-1], measured) if measured else np.zeros(0, np.float32)
-    return replace(report_of(codec, samples, bodies, dimension), norms=sent_norms, measured=numbers)
+    return DenseReport(samples, rows([codec.decode(each, dimension) for each in bodies]), bodies, sent_norms, numbers)
 
 
 def pack_commits(commits: Sequence[DenseCommit], *, with_model: bool) -> Packed:

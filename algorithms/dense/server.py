@@ -305,9 +305,9 @@ def check(report: DenseReport, vectors: int, dimension: int) -> None:
     if report.vectors.shape != (vectors, dimension):
         raise ReportRefused("shape", f"its vectors have shape {report.vectors.shape}, not {vectors} × {dimension}")
     for numbers in (report.vectors, report.measured):
-        if not np.isfinite(numbers).all():
+        largest = float(max(numbers.max(initial=0.0), -numbers.min(initial=0.0))) if numbers.size else 0.0
+        if not math.isfinite(largest):
             raise ReportRefused("not-finite", "it holds a number that is not finite")
-        largest = float(max(numbers.max(initial=0.0), -numbers.min(initial=0.0)))
         if largest > ABSURD:
             raise ReportRefused("absurd", f"it holds a magnitude of {largest:.3g}; at most {ABSURD:.0g} is accepted")
     if report.norms.size and not np.allclose(report.norms, norms(list(report.vectors)), rtol=1e-5, atol=1e-30):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
-from seedbus.models.generators import client_key, generator
+from seedbus.models.generators import brief, client_key, generator
 from seedbus.models.partition import Partition
 from seedbus.models.task import Fill, Problem, Task, Vector, check_split, refuse_criterion
 
@@ -83,7 +83,7 @@ class QuadraticProblem:
 
     def center(self, client: int) -> NDArray[np.float64]:
         """Return c_i, at which the client's own loss is 0, float64 [d]."""
-        shift = _uniform(generator("center", self.task.name, self.seed, client), self.dimension)
+        shift = _uniform(brief("center", self.task.name, self.seed, client), self.dimension)
         return self._center + self.task.heterogeneity * math.sqrt(3) * shift
 
     @cached_property

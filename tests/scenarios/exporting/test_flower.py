@@ -203,7 +203,7 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg", "fedyogi"])
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("fedyogi", marks=pytest.mark.soak)])
 def test_flower_ends_at_the_model_of_the_run(tmp_path: Path, flower: Flower, name: str) -> None:
     """All clients take part in each round; Flower sums in float32 in the order of arrival, which moves last bits."""
     results = run(world(algorithm={"name": name, "local_steps": 5}), tmp_path / "run", page=False)
@@ -221,6 +221,7 @@ def test_flower_ends_at_the_model_of_the_run(tmp_path: Path, flower: Flower, nam
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_settings_of_flowers_run_change_the_scenario(tmp_path: Path, flower: Flower) -> None:
     folder = run(world(), tmp_path / "run", page=False).folder
     write_app(folder, tmp_path / "app")

@@ -36,7 +36,9 @@ DRAWN_AGAIN = 2048  # as many if reading has drawn from a generator, because a r
 SORTED = 2**22  # numbers of targets that are sorted to find those that differ
 _MOST_CLASSES = 20  # different whole numbers in floating point that are classes, as in a table
 IGNORED = -100  # the target that torch's cross-entropy leaves out of its mean
-_EXPECTED = "items (input, target) of tensors, arrays or numbers, alike in shape and type"
+_EXPECTED = (
+    "items (input, target) of tensors, arrays or numbers, alike in shape and type, such as list(zip(inputs, targets))"
+)
 
 
 @dataclass

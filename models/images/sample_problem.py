@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from seedbus.models.data.batches import batch, batch_of_pass, batches_per_pass, parts
+from seedbus.models.data.batches import batch, batch_of_pass, parts
 from seedbus.models.errors import DataError
-from seedbus.models.generators import client_key
 from seedbus.models.images.settings import BatchSettings
 from seedbus.models.own_code.own_metrics import Evaluated, functions_of
 from seedbus.models.parameters import factored, slopes
@@ -29,12 +28,12 @@ from seedbus.models.parameters.compiled import Loss, compiled
 from seedbus.models.parameters.derivatives import loss_derivatives
 from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.parameters.gradients import Criterion, Outputs, backward, only, outputs, through
-from seedbus.models.parameters.losses import Compared, mean_of_parts, read, weights
+from seedbus.models.parameters.losses import mean_of_parts, read, weights
 from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, capture_on
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
-from seedbus.models.partitions.own import no_samples_of, tells_sizes
-from seedbus.models.relabelled import Relabelled, taken_for
+from seedbus.models.partitions.own import no_samples_of
+from seedbus.models.relabelled import OfSamples, Relabelled, taken_for
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses
@@ -91,7 +90,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
         Raises:
             DataError: the samples cannot be divided so.
         """
-        self.settings = settings
+        self.settings, self.batch_size = settings, settings.batch_size
         self.seed = seed
         self.flat = flat
         self.splits = splits
@@ -199,14 +198,6 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
     def dimension(self) -> int:
         return self.flat.dimension
 
-    def samples(self, client: int) -> int:
-        """The number of the client's training samples."""
-        return int(self.parts[client].size)
-
-    def told_samples(self, client: int) -> int:
-        """Return the number of its samples that a client's reports say: 1 if that is for its owner alone to know."""
-        return self.samples(client) if tells_sizes(self._partition) else 1
-
     def classes(self, split: str = "train") -> NDArray[np.int64]:
         """Return the class of each sample of a split, [n]."""
         return self.splits[split].labels
@@ -227,7 +218,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
             note("data", what=sentence)
         if self.settings.forward == "compiled":
             note("compiling", what=f"the loss of task {self.settings.name}")
-            first = np.zeros(self.settings.batch_size, np.int64)
+            first = np.zeros(self.batch_size, np.int64)
             # the compiled code is specialised to the memory layout of the weights
             self.flat.point[:] = self.x0()
             self._compiled = compiled(self.mean_loss, *self.tensors(self.specimens, first))
@@ -246,7 +237,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def held_out_gradients(self) -> Iterator[Vector]:
         """Yield the gradient at x₀ of each batch of the validation split, float32 [d]; the next one overwrites it."""
-        held_out, size = self.splits["validation"], self.settings.micro_batch or self.settings.batch_size
+        held_out, size = self.splits["validation"], self.settings.micro_batch or self.batch_size
         self.flat.point[:] = self.x0()
         for span in parts(held_out.labels.size, size) if held_out.labels.size else ():
             batch = self.tensors(held_out, np.arange(span.start, span.stop))
@@ -278,13 +269,13 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def _probes(self) -> Iterator[tuple[Any, Tensor]]:
         """Yield the first training samples, as full batches."""
-        samples, size = self.specimens, self.settings.batch_size
+        samples, size = self.specimens, self.batch_size
         for number in range(PROBED):
             yield self.tensors(samples, np.arange(number * size, (number + 1) * size) % samples.labels.size)
 
     def batch_loss(self, inputs: Any, labels: Tensor) -> Tensor:
         """Return the mean loss of a training batch at the point. Only full batches use the compiled loss."""
-        if self.settings.forward != "compiled" or len(labels) != self.settings.batch_size:
+        if self.settings.forward != "compiled" or len(labels) != self.batch_size:
             return self.mean_loss(inputs, labels)
         if self._compiled is None:
             found = "a training loss before the compilation"
@@ -352,7 +343,7 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
 
     def _tried(self) -> Callable[[], Tensor]:
         """Return a loss of a part of a batch, with which is tried what no run has computed."""
-        first, *_ = parts(self.settings.batch_size, self.settings.micro_batch)
+        first, *_ = parts(self.batch_size, self.settings.micro_batch)
         batch = tree_map(lambda each: each[first], next(self._probes()))
         return lambda: self.mean_loss(*batch)
 
@@ -371,14 +362,8 @@ class SampleProblem(Relabelled, ABC, Generic[S]):
             return self.flat.tensors()
 
 
-class SampleObjective(Compared):
-    """One client's mean loss in one round. Keeps only the batch of the current step."""
-
-    def __init__(self, problem: SampleProblem[Any], client: int, round: int) -> None:
-        self._problem = problem
-        self._client = client
-        self._round = round
-        self._step: int | None = None  # whose batch is kept
+class SampleObjective(OfSamples["SampleProblem[Any]"]):
+    """The mean loss over the batch of a step."""
 
     @property
     def point(self) -> Vector:
@@ -390,10 +375,6 @@ class SampleObjective(Compared):
         self._batch_of(step)
         with self._problem.without_gradients():
             return self.read([self._mean(step, self._problem.batch_loss)])[0]
-
-    def loss_at(self, step: int, fill: Fill) -> float:
-        """Return the loss at the point that `fill` writes, with only one layer's parameters in memory."""
-        return self.read([self.measure_at(step, fill)])[0]
 
     def points(self) -> Sequence[Vector]:
         """Return the points of one call of `measure`, float32 [d] each; shared by all objectives of the problem."""
@@ -415,10 +396,6 @@ class SampleObjective(Compared):
             return self._mean(
                 step, lambda *part: factored.losses(problem.flat, factors, lambda: problem.mean_loss(*part))
             )
-
-    def read(self, measured: Sequence[Tensor]) -> list[float]:
-        """Return losses as numbers, by one transfer from their device."""
-        return read(measured)
 
     def measure_at(self, step: int, fill: Fill) -> Tensor:
         """Return the loss at the point that `fill` writes, layer by layer; it stays on its device.
@@ -481,18 +458,6 @@ class SampleObjective(Compared):
         """
         return through(self._problem.flat, hidden, number, at)[-1]
 
-    @property
-    def samples(self) -> int:
-        return self._problem.told_samples(self._client)
-
-    @property
-    def key(self) -> int:
-        return client_key(self._problem.seed, self._client, self._round)
-
-    @property
-    def steps_an_epoch(self) -> int:
-        return batches_per_pass(self._problem.parts[self._client], self._problem.settings.batch_size)
-
     def counts(self) -> NDArray[np.int64]:
         """Return the number of the client's samples of each class, as it takes them."""
         problem = self._problem
@@ -530,6 +495,6 @@ class SampleObjective(Compared):
             raise no_samples_of(self._client)
         key = {"seed": problem.seed, "client": self._client, "round": self._round, "step": step}
         draw = batch if problem.settings.batches == "drawn" else batch_of_pass
-        indices = draw(problem.parts[self._client], problem.settings.batch_size, **key)
+        indices = draw(problem.parts[self._client], problem.batch_size, **key)
         inputs, labels = problem.tensors(problem.splits["train"], indices, **key)
         return inputs, taken_for(labels, problem.new_classes(self._client, self._round))

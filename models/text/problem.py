@@ -19,17 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seedbus.models.data.batches import batch, batches_per_pass, parts
+from seedbus.models.data.batches import batch, parts
 from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
-from seedbus.models.generators import client_key
 from seedbus.models.parameters import factored, slopes
 from seedbus.models.parameters.coordinates import aligned_zeros
-from seedbus.models.parameters.losses import FLOAT32, Compared, mean_of_parts, read, weights
+from seedbus.models.parameters.losses import FLOAT32, mean_of_parts, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
-from seedbus.models.partitions.own import Own, no_samples_of, tells_sizes
-from seedbus.models.relabelled import Relabelled
+from seedbus.models.partitions.own import Own, no_samples_of
+from seedbus.models.relabelled import OfSamples, Relabelled
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
 from seedbus.models.text.task import PretrainedTask
@@ -251,14 +250,6 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         """Return the samples that a process must prove, by splits; of owners' samples none."""
         return [] if self._partition.is_partial else [*self.splits.values()]
 
-    def samples(self, client: int) -> int:
-        """The number of the client's training samples."""
-        return int(self.parts[client].size)
-
-    def told_samples(self, client: int) -> int:
-        """Return the number of its samples that a client's reports say: 1 if that is for its owner alone to know."""
-        return self.samples(client) if tells_sizes(self._partition) else 1
-
     def objective(self, client: int, round: int) -> PretrainedObjective[BatchT]:
         """Return the client's loss in a round. All objectives share the problem's point."""
         return PretrainedObjective(self, client, round)
@@ -285,14 +276,11 @@ class PretrainedProblem(Relabelled, ABC, Generic[SampleT, BatchT]):
         return x
 
 
-class PretrainedObjective(Compared, Generic[BatchT]):
-    """One client's loss in one round. Keeps only the batch of the current step."""
+class PretrainedObjective(OfSamples["PretrainedProblem[Any, BatchT]"], Generic[BatchT]):
+    """The mean loss over the batch of a step, whose products may be in bfloat16."""
 
     def __init__(self, problem: PretrainedProblem[Any, BatchT], client: int, round: int) -> None:
-        self._problem = problem
-        self._client = client
-        self._round = round
-        self._step: int | None = None  # whose batch is kept
+        super().__init__(problem, client, round)
         self.resolution = problem.resolution
 
     @property
@@ -303,14 +291,6 @@ class PretrainedObjective(Compared, Generic[BatchT]):
     def loss(self, step: int) -> float:
         """Return the mean loss over the step's batch, as a Python float. Raises `DataError` if memory runs out."""
         return self.read([self.measure(step, 1)])[0]
-
-    def loss_at(self, step: int, fill: Fill) -> float:
-        """Return the loss at the point that `fill` writes, with only one layer's parameters in memory.
-
-        Raises:
-            DataError: memory runs out.
-        """
-        return self.read([self.measure_at(step, fill)])[0]
 
     def points(self) -> Sequence[Vector]:
         """Return the point, as what `measure` measures at."""
@@ -338,10 +318,6 @@ class PretrainedObjective(Compared, Generic[BatchT]):
             return self._mean(
                 step, lambda part: factored.losses(problem.trained, factors, lambda: problem.mean_loss(part))
             )
-
-    def read(self, measured: Sequence[Tensor]) -> list[float]:
-        """Return losses as numbers, by one transfer from their device."""
-        return read(measured)
 
     def gradient(self, step: int, criterion: None = None) -> Vector:
         """Return the gradient of the mean loss over the step's batch, in a buffer that the next call overwrites.
@@ -374,21 +350,6 @@ class PretrainedObjective(Compared, Generic[BatchT]):
         """Return the derivative at `point` along `tangent` of the mean loss over the step's batch, on its device."""
         problem = self._problem
         return self._mean(step, lambda part: slopes.slope(problem.trained, lambda: problem.mean_loss(part)))
-
-    @property
-    def samples(self) -> int:
-        """The number of the client's training samples."""
-        return self._problem.told_samples(self._client)
-
-    @property
-    def key(self) -> int:
-        """A 64-bit key of this client and round."""
-        return client_key(self._problem.seed, self._client, self._round)
-
-    @property
-    def steps_an_epoch(self) -> int:
-        """The number of mini-batches of one pass over the client's samples."""
-        return batches_per_pass(self._problem.parts[self._client], self._problem.batch_size)
 
     def _mean(self, step: int, loss: Callable[[BatchT], Tensor]) -> Tensor:
         divided = self.parts(step)

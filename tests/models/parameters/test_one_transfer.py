@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.models import Iid
+from seedbus.models import Iid, relabelled
 from seedbus.models.device import on_device, placed_beside
-from seedbus.models.images import sample_problem
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
-from seedbus.models.text import problem as text_problem
 
 P, K, CLIENTS = 5, 2, 2
 
@@ -42,9 +40,9 @@ class Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def transfers(monkeypatch: pytest.MonkeyPatch, module: Any) -> Iterator[list[int]]:
+def transfers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Collect how many losses each transfer reads; within this context nothing else may be read."""
-    read, counts, numbers = module.read, list[int](), Numbers()
+    read, counts, numbers = relabelled.read, list[int](), Numbers()
 
     def counted(losses: Sequence[Tensor]) -> list[float]:
         values: list[float] = read(losses)
@@ -52,7 +50,7 @@ def transfers(monkeypatch: pytest.MonkeyPatch, module: Any) -> Iterator[list[int
         return values
 
     with monkeypatch.context() as patch, numbers:
-        patch.setattr(module, "read", counted)
+        patch.setattr(relabelled, "read", counted)
         yield counts
     assert numbers.count == 0, "a loss was read by itself"
 
@@ -78,7 +76,7 @@ def test_the_losses_of_a_step_are_read_in_one_transfer(
     task = Digits(model="cnn", batch_size=8)
     with on_device(DEVICE):
         problem = task.bind(seed=1, clients=CLIENTS, partition=Iid())
-    with transfers(monkeypatch, sample_problem) as counts:
+    with transfers(monkeypatch) as counts:
         there = scalars(problem, **fields)
     # the first step of all clients together, then each client's further steps
     assert counts == [CLIENTS * losses] + [losses] * (CLIENTS * (K - 1))
@@ -95,7 +93,7 @@ def test_those_of_a_network_with_several_targets_a_sample_are_too(monkeypatch: p
     )
     with on_device(DEVICE):
         problem = task.bind(seed=1, clients=CLIENTS, partition=Iid())
-    with transfers(monkeypatch, sample_problem) as counts:
+    with transfers(monkeypatch) as counts:
         scalars(problem)
     assert counts == [CLIENTS * (P + 1)] + [P + 1] * (CLIENTS * (K - 1))
 
@@ -108,6 +106,6 @@ def test_those_of_a_language_model_are_too(tmp_path: Path, monkeypatch: pytest.M
     )
     with on_device(DEVICE):
         problem = bind(task, clients=CLIENTS)
-    with transfers(monkeypatch, text_problem) as counts:
+    with transfers(monkeypatch) as counts:
         scalars(problem, revert=revert)
     assert counts == [CLIENTS * (P + 1)] + [P + 1] * (CLIENTS * (K - 1))

@@ -185,7 +185,7 @@ def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
     models = _models_at(location[:-1], model)
     fields: dict[str, FieldInfo] = {name: field for each in models for name, field in each.model_fields.items()}
     if kind == "extra_forbidden":
-        return f"{where}: no such field; {_field_like(last, path[:-1], fields)}"
+        return f"{where}: no such field{_others_with(last, models)}; {_field_like(last, path[:-1], fields)}"
     if kind == "missing":
         meaning = fields[last].description if last in fields else None
         return f"{where}: this field is required" + (f" ({meaning})" if meaning else "")
@@ -219,6 +219,13 @@ def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
             if any(each in nested.model_fields for nested in models_in(field)):
                 return f"did you mean {'.'.join(map(str, [*path, section, each]))}?"
     return nearest(name, fields)
+
+
+def _others_with(field: str, models: list[type[BaseModel]]) -> str:
+    """Return which others of a model's kind have a field, as a part of a sentence: empty if none has it."""
+    kinds = [known for known in (kind.all() for kind in KINDS) if not set(models).isdisjoint(known.values())]
+    names = [name for known in kinds for name, each in known.items() if field in getattr(each, "model_fields", ())]
+    return f" here, but of {', '.join(names[:4])}{', and others' if len(names) > 4 else ''}" if names else ""
 
 
 def _accepted(problem: Any, field: FieldInfo | None) -> str:

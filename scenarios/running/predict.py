@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Batches = Iterator[NDArray[np.float32]]
 
 _BLOCK = 4  # batches of rows that become numbers together; one by one they take three times as long
+_YOUR_OWN = "of a network of your own, seedbus.replay(RUN, task=TASK).network() predicts"
 _WRITTEN = "a model that `seedbus export RUN --out FILE` has written"
 _ROWS = "the name of a CSV or Parquet file, or a list of mappings from columns to cells"
 _TEXTS = "the name of a CSV, TSV or JSON lines file, or a list of mappings from columns to cells, or of texts"
@@ -82,8 +83,7 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
         why = getattr(error, "strerror", None) or str(error)
         raise DataError(path, f"a file that cannot be read ({printable(why)})", _WRITTEN) from None
     if about is None:
-        written = "one that this version's `seedbus export RUN --out FILE` writes, of a task that tells of it"
-        raise DataError(path, f"a model without {KEY}", written)
+        raise DataError(path, f"a model without {KEY}", f"{_WRITTEN} of a task that tells of it; {_YOUR_OWN}")
     if any(tensor.dtype != torch.float32 for tensor in tensors.values()):
         raise DataError(path, "tensors that are not float32", _WRITTEN)
     return about, tensors
@@ -182,5 +182,4 @@ def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tup
 
 
 def _not_ours(path: Path, about: Preprocessing) -> DataError:
-    expected = "a network of Seedbus; one of your own is applied by your own program, as docs/tasks.md shows"
-    return DataError(path, f"the network {printable(str(about.model))}", expected)
+    return DataError(path, f"the network {printable(str(about.model))}", f"a network of Seedbus; {_YOUR_OWN}")

@@ -240,7 +240,10 @@ def test_rows_become_numbers_in_batches_after_the_network_is_known_to_be_the_fil
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({}, r"found a model without preprocessing; expected one that this version's `seedbus export RUN --out .*"),
+        (
+            {},
+            r"found a model without preprocessing; expected a model that `seedbus export .* of a network of your own.*",
+        ),
         ({"version": 2}, r"found a file that cannot be read \(version: Input should be 1\); expected a model that .*"),
         ({"columns": []}, r"found a file that cannot be read \(columns: .*\); expected a model that .*"),
         ({"separator": ", "}, r"found a file that cannot be read \(separator: String should have at most 1 .*"),

@@ -3,9 +3,8 @@
     make site && .venv/bin/python benchmarks/screenshots.py --write docs
     .venv/bin/python benchmarks/screenshots.py --write docs --only run study analysis
 
-The run is the quickstart with a partition, and the study compares two algorithms by it. Of these pages the plots are
-shown, and each is there with a dark page, too. The analysis is one of HiSo on digits after 200 rounds. Each picture is
-a WebP file of at most 150 kB.
+The run is the quickstart with a partition, and the study compares two algorithms by it: both have a dark page, too. The
+analysis is one of HiSo on digits after 200 rounds. Each picture is a WebP file of at most 150 kB.
 """
 
 from __future__ import annotations
@@ -69,9 +68,7 @@ def pictures(tab: Browser, name: str, page: Path, room: Path, folder: Path) -> N
         if (is_dark and name in SITE) or (name == ANALYSIS and of != "desktop"):
             continue
         tab.show(page.resolve().as_uri(), size, is_dark=is_dark)
-        if name in DRAWN:
-            tab.evaluate("document.querySelector('main').scrollIntoView()")
-        elif name == ANALYSIS:
+        if name == ANALYSIS:
             tab.evaluate("document.getElementById('spectrum').scrollIntoView()")
         picture = room / "picture.png"
         tab.picture(picture)

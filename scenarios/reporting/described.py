@@ -81,7 +81,7 @@ def _parts(value: Any, kind: Variants, name: str, found: type[BaseModel]) -> Ite
         if value.get(kind.tag) == name and _is_valid(value, found):
             yield dict(value)
         for field, inner in value.items():
-            if inner == name and field == kind.noun:
+            if inner == name and field == kind.noun != kind.tag:  # of a fault the fields stand beside its name
                 yield {field: inner}
             else:
                 yield from ({field: part} for part in _parts(inner, kind, name, found))

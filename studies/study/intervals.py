@@ -175,6 +175,8 @@ def by_chance(count: int, confidence: float) -> str:
     told as the most that the probability of one that misses it can be."""
     wrong = (1 - confidence) * count
     who = f"{wrong:,.0f} of them" if wrong >= 1 else f"one of them, with a probability of up to {100 * wrong:.2g}%,"
+    if count == 1:
+        return f"{100 * confidence:.6g}%, so that it, with a probability of up to {100 * wrong:.2g}%,"
     return f"{100 * confidence:.6g}% each, so that {who}"
 
 

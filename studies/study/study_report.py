@@ -12,7 +12,7 @@ from seedbus.studies.study import interactions
 from seedbus.studies.study.plots import plots
 from seedbus.studies.study.results import StudyResults
 from seedbus.studies.study.study_page import write_report
-from seedbus.studies.study.tables import html, latex
+from seedbus.studies.study.tables import html, latex, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +62,10 @@ class StudyReport(StudyResults):
         if folder is None:
             return write_report(self)
         return write_report(replace(self, folder=path_of(folder, "folder", "the folder of the report").absolute()))
+
+    def __str__(self) -> str:
+        """Return the table with the sentences below it, in Markdown."""
+        return markdown(self)
 
     def _repr_html_(self) -> str:
         """Return the table with the sentences below it, which a notebook shows."""

@@ -33,9 +33,8 @@ def test_each_of_a_kind_is_described_with_a_page_and_an_example_of_a_scenario_th
     for name, found in kind.all().items():
         of = described(kind, name)
         assert of["description"] and (DOCS / of["page"]).is_file(), name
-        assert {row[0] for row in of["fields"]} == {
-            each.alias or field for field, each in found.model_fields.items()
-        } - {kind.tag}
+        names = {each.alias or field for field, each in found.model_fields.items()}
+        assert {row[0] for row in of["fields"]} == names - {kind.tag}
         if of["scenario"]:
             assert is_within(parse(of["example"]), parse(text_of(of["scenario"]))), name
 
@@ -56,7 +55,7 @@ def test_what_no_scenario_has_is_shown_where_it_belongs_with_what_it_needs(kind:
 
 def test_one_of_a_kind_is_described_in_a_terminal(seedbus: Command) -> None:
     shown = seedbus("list", "faults", "dropout").out
-    assert "chance that a selected client" in shown and "- fault: dropout" in shown and "more: docs/faults.md" in shown
+    assert all(each in shown for each in ("chance that a", "- fault: dropout\n    probability: ", "docs/faults.md"))
     assert json.loads(seedbus("list", "faults", "dropout", "--format", "json").out)["page"] == "docs/faults.md"
     wrong = seedbus("list", "faults", "dropot")
     assert (wrong.code, wrong.err) == (

@@ -20,6 +20,7 @@ SOURCES = [
     path
     for room in ("agents", "algorithms", "bus", "models", "scenarios", "studies", "seedbus/cli")
     for path in (ROOT / room).rglob("*.py")
+    if "flower_app" not in path.parts  # of an exported app, which requires Seedbus and Flower
 ]
 DISTRIBUTIONS = {
     "PIL": "pillow",

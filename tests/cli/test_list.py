@@ -58,10 +58,8 @@ def test_one_of_a_kind_is_described_in_a_terminal(seedbus: Command) -> None:
     assert all(each in shown for each in ("chance that a", "- fault: dropout\n    probability: ", "docs/faults.md"))
     assert json.loads(seedbus("list", "faults", "dropout", "--format", "json").out)["page"] == "docs/faults.md"
     wrong = seedbus("list", "faults", "dropot")
-    assert (wrong.code, wrong.err) == (
-        Exit.USAGE,
-        "seedbus: seedbus list faults dropot: there is none of this name; did you mean dropout?\n",
-    )
+    sentence = "seedbus: seedbus list faults dropot: there is none of this name; did you mean dropout?\n"
+    assert (wrong.code, wrong.err) == (Exit.USAGE, sentence)
 
 
 def test_a_scenario_is_copied_whole_and_runs_as_the_one_it_is_from(seedbus: Command) -> None:

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seedbus.algorithms.scalar_only.decomfl import DeComFL
-from seedbus.models import Iid, relabelled
+from seedbus.models import Iid, client_samples
 from seedbus.models.device import on_device, placed_beside
+from seedbus.models.parameters import losses
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.language_model import LanguageModel
 
@@ -42,7 +43,7 @@ class Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @contextmanager
 def transfers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Collect how many losses each transfer reads; within this context nothing else may be read."""
-    read, counts, numbers = relabelled.read, list[int](), Numbers()
+    read, counts, numbers = losses.read, list[int](), Numbers()
 
     def counted(losses: Sequence[Tensor]) -> list[float]:
         values: list[float] = read(losses)
@@ -50,7 +51,7 @@ def transfers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return values
 
     with monkeypatch.context() as patch, numbers:
-        patch.setattr(relabelled, "read", counted)
+        patch.setattr(client_samples, "read", counted)
         yield counts
     assert numbers.count == 0, "a loss was read by itself"
 

@@ -13,8 +13,8 @@ from worlds import go, scenario
 
 from seedbus.agents.client.relabelling import Relabelling
 from seedbus.bus import Kind, read_ledger
+from seedbus.models.client_samples import taken_for
 from seedbus.models.images.problem import ImageProblem
-from seedbus.models.relabelled import taken_for
 from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.label_flip import LabelFlip
 from seedbus.scenarios.running.prepare import bind, relabel

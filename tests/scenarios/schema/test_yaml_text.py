@@ -30,7 +30,7 @@ def test_no_text_takes_the_parser_longer_than_a_moment(unit: str) -> None:
         with pytest.raises(NotPlain) as raised:
             parse(text)
     assert str(raised.value) == "it has more than 65,536 characters, the most that are accepted"
-    assert time.process_time() - began < 5, "it is a tenth of that, on a machine that has time"
+    assert time.process_time() - began < 20, "it is two, on a machine that has time"
 
 
 @pytest.mark.parametrize(

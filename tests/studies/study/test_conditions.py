@@ -181,13 +181,13 @@ def test_a_table_has_a_head_line_for_each_condition_and_a_small_one_has_a_column
     results = measured(tmp_path, tune={"algorithm.learning_rate": [0.1]})
     _, rows = cells(results)
     named = [each for where in STUDY["conditions"] for each in (where, "mine", "hiso", "fedavg")]
-    assert [row[0] for row in rows] == named and [len(row) for row in rows[:2]] == [1, 8]
+    assert [row[0] for row in rows] == named and [len(row) for row in rows[:2]] == [1, 11]
     assert [line.split(" | ")[0] for line in markdown(results).splitlines()[2:7]] == [
         "| **calm**", "| mine", "| hiso", "| fedavg", "| **slow links**",
     ]  # fmt: skip
     body = latex(results).partition(r"\midrule" + "\n")[2].splitlines()
-    assert body[0] == r"\multicolumn{8}{l}{\emph{calm}} \\" and body[1].startswith("mine & 3 & –".replace("–", "--"))
-    assert body[4:6] == [r"\addlinespace", r"\multicolumn{8}{l}{\emph{slow links}} \\"]
+    assert body[0] == r"\multicolumn{11}{l}{\emph{calm}} \\" and body[1].startswith("mine & 3 & –".replace("–", "--"))
+    assert body[4:6] == [r"\addlinespace", r"\multicolumn{11}{l}{\emph{slow links}} \\"]
     show(results)
     shown = capsys.readouterr().out
     assert shown.count("│ slow links │       │") == 1 and shown.count("│ hiso       │     3 │") == 3
@@ -198,7 +198,7 @@ def test_a_table_has_a_head_line_for_each_condition_and_a_small_one_has_a_column
     assert small[3].count("2.040 ± 0.020") == 3
     assert r"hiso & 2.040 $\pm$ 0.020 &" in (results.folder / "table_by_condition.tex").read_text()
     html = page(results, []).decode()
-    heads = html.count('<th colspan="8" scope="rowgroup">')
+    heads = html.count('<th colspan="11" scope="rowgroup">')
     assert heads == 3 and html.index("<th>calm</th>") < html.index("<th>row</th>"), "the small table is the first"
     assert list(results.table["condition"]) == [*STUDY["conditions"]] * 3
     several = measured(tmp_path, grid={"algorithm.learning_rate": [0.1, 0.2]})

@@ -52,7 +52,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         (FLOOR,),
         ("data",),
         ("parameters", "partitions"),
-        ("own_code",),
+        ("own_code", "client_samples"),
         ("images", "text"),
         ("tables", "custom", "hub"),
         ("tasks",),

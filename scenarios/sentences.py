@@ -223,8 +223,8 @@ def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
 
 def _others_with(field: str, models: list[type[BaseModel]]) -> str:
     """Return which others of a model's kind have a field, as a part of a sentence: empty if none has it."""
-    kinds = [known for known in (kind.all() for kind in KINDS) if not set(models).isdisjoint(known.values())]
-    names = [name for known in kinds for name, each in known.items() if field in getattr(each, "model_fields", ())]
+    kin = [known for kind in KINDS if not set(models).isdisjoint((known := kind.all()).values())]
+    names = [name for known in kin for name, each in known.items() if field in getattr(each, "model_fields", ())]
     return f" here, but of {', '.join(names[:4])}{', and others' if len(names) > 4 else ''}" if names else ""
 
 

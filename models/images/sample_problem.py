@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from seedbus.models.client_samples import OfSamples, Relabelled, taken_for
 from seedbus.models.data.batches import batch, batch_of_pass, parts
 from seedbus.models.errors import DataError
 from seedbus.models.images.settings import BatchSettings
@@ -33,7 +34,6 @@ from seedbus.models.parameters.recorded_losses import SMALL, RecordedLosses, cap
 from seedbus.models.parameters.stacked import StackedLoss
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
 from seedbus.models.partitions.own import no_samples_of
-from seedbus.models.relabelled import OfSamples, Relabelled, taken_for
 from seedbus.models.task import Derivatives, Fill, Note, Vector, check_split
 
 PROBED = 16  # batches whose losses distinguish two compilations, or two processors' stacked losses

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seedbus.models.client_samples import OfSamples, Relabelled
 from seedbus.models.data.batches import batch, parts
 from seedbus.models.device import HOST, moved, on_device
 from seedbus.models.errors import DataError, OutOfMemory, is_out_of_memory
@@ -28,7 +29,6 @@ from seedbus.models.parameters.losses import FLOAT32, mean_of_parts, weights
 from seedbus.models.parameters.trained_vector import TrainedVector
 from seedbus.models.partition import Divisible, Partition, client_names, divide, division_identity, owned
 from seedbus.models.partitions.own import Own, no_samples_of
-from seedbus.models.relabelled import OfSamples, Relabelled
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
 from seedbus.models.text.task import PretrainedTask

@@ -29,9 +29,9 @@ def init(
         typer.Option(
             "--set",
             metavar="CHOICE=VALUE",
-            help="task, algorithm, partition (a name, or fields, like '{kind: dirichlet, alpha: 0.3}'), clients, "
-            "cohort, rounds, dropout (the probability that a client drops out of a round), stragglers (the fraction of "
-            "slow clients).",
+            help="task, algorithm, partition (a name, or fields, like '{name: table, file: rows.csv, target: y}'), "
+            "clients, cohort, rounds, dropout (the probability that a client drops out of a round), stragglers (the "
+            "fraction of slow clients).",
         ),
     ] = None,
     source: Annotated[

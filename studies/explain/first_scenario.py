@@ -109,8 +109,11 @@ def first_scenario(choices: Choices) -> str:
         document["compute"] = {"evaluation": {"distribution": "lognormal", "median": EVALUATION_S, "sigma": 0.3}}
         document["faults"] = _faults(chosen)
     scenario = validate({"name": "first"} | document, _SOURCE)
-    model = similar(choices)
-    origin = f"# Fields of task, partition and algorithm are set as in {model[0]} (`seedbus list`).\n" if model else ""
+    names = {
+        "algorithm": _of_digits(choices).get("name"),
+        "task, partition and algorithm": (similar(choices) or [None])[0],
+    }
+    origin = "".join(f"# Fields of {of} are set as in {name} (`seedbus list`).\n" for of, name in names.items() if name)
     head = "# A scenario for `seedbus run`. Lines with # and no space after it are the defaults.\n"
     return head + origin + "\n" + "".join(f"{line}\n" for line in _lines(scenario, document, "", without=("name",)))
 
@@ -131,6 +134,13 @@ def similar(choices: Choices) -> tuple[str, dict[str, Any]] | None:
     return (same[0], documents[same[0]]) if same else None
 
 
+def _of_digits(choices: Choices) -> dict[str, Any]:
+    """Return the library's scenario of digits with the algorithm, for a small network on a task that the library has
+    not; or nothing."""
+    is_new = all(document["task"]["name"] != _name(choices.task) for document in _documents().values())
+    return (similar(replace(choices, task="digits")) or ("", {}))[1] if is_new else {}
+
+
 @cache
 def _documents() -> dict[str, dict[str, Any]]:
     """Return the library's scenarios by name, as their files have them."""
@@ -139,7 +149,7 @@ def _documents() -> dict[str, dict[str, Any]]:
 
 def _document(chosen: Choices, participation: dict[str, Any]) -> dict[str, Any]:
     found = similar(chosen)
-    model = found[1] if found else {}
+    model = found[1] if found else {"algorithm": _of_digits(chosen).get("algorithm")}
     return {
         "seed": 1,
         **{name: _fields(getattr(chosen, name), model.get(name), kind.tag) for name, kind in KINDS.items()},

@@ -63,10 +63,4 @@ class StudyReport(StudyResults):
             return write_report(self)
         return write_report(replace(self, folder=path_of(folder, "folder", "the folder of the report").absolute()))
 
-    def __str__(self) -> str:
-        """Return the table with the sentences below it, in Markdown."""
-        return markdown(self)
-
-    def _repr_html_(self) -> str:
-        """Return the table with the sentences below it, which a notebook shows."""
-        return html(self)
+    __str__, _repr_html_ = markdown, html  # which print and a notebook show

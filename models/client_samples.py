@@ -24,7 +24,7 @@ ProblemT = TypeVar("ProblemT", bound=Any)
 class Relabelled:
     """A problem with samples; implements `task.HasClasses`."""
 
-    parts: Sequence[NDArray[np.int64]]
+    parts: list[NDArray[np.int64]]
     _partition: Partition
     _relabelling: Relabelling | None = None
     _classes = 0  # counted once, as many samples take longer than a batch

@@ -288,7 +288,7 @@ def test_at_an_equal_time_rows_are_compared_as_at_equal_bytes(tmp_path: Path) ->
     heads, _ = cells(results)
     assert "at 10 min" in heads and "average at 10 min" in heads
     assert sentences(results)[2:5] == [
-        "Differences in accuracy (at 10 min), paired over seeds; 1 pair at 95% each, so that one of them, with a "
+        "Differences in accuracy (at 10 min), paired over seeds; 1 pair at 95%, so that it, with a "
         "probability of up to 5%, may seem to differ by chance:",
         "a is better than b by 10 points [7.516, 12.48]",
         "a value at 10 min is that of the last evaluation before; a's at 591.00 s is the earliest",

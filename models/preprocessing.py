@@ -1,8 +1,8 @@
 """How samples become inputs of a network, and what its outputs mean: what an exported model needs to be applied.
 
 `seedbus export RUN --out FILE` writes it into FILE, beside the tensors: one JSON object under the name `preprocessing`
-in the file's metadata. `docs/tasks.md` describes it for programs that have no Seedbus, so a change of what a field
-means, or a field that a reader must not pass over, is another `version`.
+in the file's metadata. `docs/how-to/model.md` describes it for programs that have no Seedbus, so a change of what a
+field means, or a field that a reader must not pass over, is another `version`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Texts(Settings, frozen=True):
     """
 
     name: str
-    texts: tuple[str, ...]
+    texts: Annotated[tuple[str, ...], Field(max_length=1000)]  # as many as a table's column may have
 
     @property
     def inputs(self) -> list[str]:

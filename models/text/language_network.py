@@ -39,6 +39,7 @@ from seedbus.models.text.tokens import Batch, layout
 from seedbus.models.text.training import LastBlocks, Lora, Prefix
 from seedbus.models.text.weights import (
     WHAT_A_FOLDER_HOLDS,
+    configuration,
     download_command,
     inspect_pretrained,
     missing_processor,
@@ -208,7 +209,8 @@ class Network:
             return None
 
         def opened() -> StatesFile:
-            facts = self.trained.frozen_digest(repr((task.train.blocks, task.dtype, task.compute_dtype)).encode())
+            which = (task.train.blocks, task.dtype, task.compute_dtype, self._packed is not None)
+            facts = self.trained.frozen_digest(repr(which).encode(), configuration(self._model))
             return StatesFile(states_path(facts))
 
         return opened

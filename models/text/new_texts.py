@@ -44,6 +44,9 @@ def outputs_of(
         DataError: a row does not fit, or the model and what this machine has do not belong together.
     """
     task = _task(file, about)
+    coordinates = sum(tensor.numel() for tensor in tensors.values())
+    if (about.classes, about.number, coordinates) != (task.stated.labels, None, task.dimension):
+        raise DataError(file, "classes or tensors that are not those of its settings", WRITTEN)
     samples = [Sample(fields, 0) for fields in _fields(task.stated, rows)]
     problem: Any = task.bind(seed=0, clients=1, partition=Own())
     if problem.identity().hex() != about.frozen:

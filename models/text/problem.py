@@ -32,6 +32,7 @@ from seedbus.models.partitions.own import Own, no_samples_of
 from seedbus.models.task import Fill, Vector, check_split
 from seedbus.models.text.files import Sample
 from seedbus.models.text.task import PretrainedTask
+from seedbus.models.text.weights import configuration
 
 _PROBE = "The quick brown fox isn't “42” years old; Yes, No, or Maybe?\n  It was great, naïve and terrible."
 SampleT = TypeVar("SampleT")
@@ -371,7 +372,8 @@ class PretrainedObjective(OfSamples["PretrainedProblem[Any, BatchT]"], Generic[B
 def identity(problem: PretrainedProblem[Sample, Any], tokenizer: Any, *, special: bool) -> bytes:
     """Return a digest of everything that decides a loss and is not part of x₀.
 
-    That is frozen weights, tokenizer and samples, and their division if a file gives it; of owners' samples nothing.
+    That is frozen weights, the model's configuration, tokenizer and samples, and their division if a file gives it; of
+    owners' samples nothing.
 
     Args:
         problem: the problem whose weights and samples are digested.
@@ -383,7 +385,8 @@ def identity(problem: PretrainedProblem[Sample, Any], tokenizer: Any, *, special
         for sample in split:
             samples.update(json.dumps(sample).encode())
     samples.update(problem.division_identity)
-    return problem.trained.frozen_digest(tokenizer_facts(tokenizer, special=special), samples.digest())
+    facts = (tokenizer_facts(tokenizer, special=special), configuration(problem.trained.module))
+    return problem.trained.frozen_digest(*facts, samples.digest())
 
 
 def tokenizer_facts(tokenizer: Any, *, special: bool) -> bytes:

@@ -33,12 +33,14 @@ class StatesFile:
     def __init__(self, path: Path) -> None:
         """Open or make the file."""
         self._path = path
+        self._room = 0  # bytes that may still be added
         self._database: sqlite3.Connection | None = None
         with suppress(OSError, RuntimeError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _make_room(path)
+            self._room = MOST_BYTES - _make_room(path)
             with self._costs_time_alone():
-                self._database = sqlite3.connect(path, timeout=1, isolation_level=None)
+                # of one thread at a time: what is checked at the start is another than the one that computes
+                self._database = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False)
                 self._database.execute("pragma journal_mode = wal")
                 self._database.execute("pragma synchronous = off")
                 self._database.execute(
@@ -52,13 +54,14 @@ class StatesFile:
             if self._database is not None:
                 query = "select digest, states from states where key = ?"
                 found = self._database.execute(query, (key,)).fetchone()
-        if found is None or found[0] != _digest(key, found[1]):
+        if found is None or not isinstance(found[1], bytes) or found[0] != _digest(key, found[1]):
             return None
         return torch.frombuffer(bytearray(found[1]), dtype=torch.float32).view(len(key) // 8, -1)
 
     def put(self, key: bytes, states: Tensor) -> None:
         """Keep states under a key, in the place of others."""
-        if self._database is not None and states.dtype is torch.float32:
+        self._room -= len(key) + states.nbytes
+        if self._database is not None and states.dtype is torch.float32 and self._room >= 0:
             data = states.numpy().tobytes()
             with self._costs_time_alone():
                 self._database.execute(
@@ -77,7 +80,7 @@ class StatesFile:
             yield
         except sqlite3.OperationalError:  # it is locked for long, or the disk is full
             self._database = None
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             self._database = None
             _delete(self._path)
 
@@ -103,14 +106,20 @@ def _digest(key: bytes, data: bytes) -> bytes:
     return hashlib.blake2b(data, key=hashlib.blake2b(key).digest(), digest_size=_DIGEST).digest()
 
 
-def _make_room(path: Path) -> None:
-    """Delete other files, those of the longest ago first, until all take at most `MOST_BYTES`."""
-    files = sorted(path.parent.glob("*.sqlite"), key=lambda each: each.stat().st_mtime, reverse=True)
-    total = 0
-    for file in sorted(files, key=lambda each: each != path):
-        total += file.stat().st_size
-        if total > MOST_BYTES and file != path:
+def _make_room(path: Path) -> int:
+    """Delete other files, those of the longest ago first, until all take at most `MOST_BYTES`; return this one's."""
+    found: list[tuple[bool, float, int, Path]] = []
+    for file in path.parent.glob("*.sqlite"):
+        with suppress(OSError):  # another process deletes, too
+            status = file.stat()
+            found.append((file != path, -status.st_mtime, status.st_size, file))
+    total = own = 0
+    for is_other, _, size, file in sorted(found):
+        total += size
+        own += 0 if is_other else size
+        if total > MOST_BYTES and is_other:
             _delete(file)
+    return own
 
 
 def _delete(path: Path) -> None:

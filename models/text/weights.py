@@ -16,6 +16,7 @@ model of any size is known from a few kilobytes. For OPT the configuration suffi
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import os
 import re
@@ -57,6 +58,16 @@ class Pretrained(NamedTuple):
     def size(self) -> int:
         """The number of weights; tied weights count once."""
         return sum(math.prod(shape) for shape in self.shapes.values())
+
+
+_OF_A_FILE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
+"""Fields of a model's configuration that tell of its file alone."""
+
+
+def configuration(network: Any) -> bytes:
+    """Return the configuration of a torch module's pretrained part, which decides outputs beside weights, as text."""
+    config = next(part.config for part in network.modules() if hasattr(part, "config")).to_dict()
+    return json.dumps({name: config[name] for name in config.keys() - _OF_A_FILE}, sort_keys=True, default=str).encode()
 
 
 def inspect_pretrained(model: str) -> Pretrained:

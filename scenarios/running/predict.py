@@ -62,7 +62,10 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
     path = path_of(model, "model", "the name of a file")
     about, tensors = _read(path)
     use_one_thread()
-    outputs = (_of_inputs if about.settings is None else _of_texts)(path, about, tensors, samples)
+    try:
+        outputs = (_of_inputs if about.settings is None else _of_texts)(path, about, tensors, samples)
+    except DataError as error:  # whose words may be the file's
+        raise DataError(printable(error.where), printable(error.found), printable(error.expected)) from None
     if (number := about.number) is not None:
         return pd.DataFrame(outputs.numpy() * number.deviation + number.mean, columns=[number.name])
     return pd.DataFrame(outputs.softmax(dim=1).numpy(), columns=list(about.classes or ()))
@@ -79,7 +82,7 @@ def _read(path: Path) -> tuple[Preprocessing, dict[str, Tensor]]:
             text = (file.metadata() or {}).get(KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys() if not name.startswith("seedbus.")}
         about = None if text is None else Preprocessing.of(text)
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise DataError(path, f"a file that cannot be read ({printable(why)})", _WRITTEN) from None
     if about is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from worlds import HISO, outcome
 
 from seedbus.models import DataError
 from seedbus.models.tasks.language_model import LanguageModel
+from seedbus.models.text import states_file
 from seedbus.models.text.last_blocks import KeptStates
 from seedbus.models.text.states_file import StatesFile
 from seedbus.scenarios.running.run import run
@@ -116,7 +119,7 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(make: Any) -> None:
     assert kept.objective(1, 3).loss(2) == anew.objective(1, 3).loss(2)
 
 
-def test_another_process_finds_them_in_a_file_and_computes_none(make: Any, tmp_path: Path) -> None:
+def test_another_process_finds_them_in_a_file_and_computes_none(make: Any, opt: Path, tmp_path: Path) -> None:
     settings = dict(validation=0, train=LAST["train"])
     first, second = (bind(make(**settings)) for _ in range(2))
     ids = first.training_batch(np.arange(6))[0]
@@ -124,8 +127,17 @@ def test_another_process_finds_them_in_a_file_and_computes_none(make: Any, tmp_p
     calls = calls_of_block(second, 0)
     again = second.training_batch(np.arange(6))[0]
     assert torch.equal(again.states, ids.states) and not calls
-    other = bind(make(**settings, dtype="bfloat16"))
-    assert not torch.equal(other.training_batch(np.arange(6))[0].states, ids.states)
+    files = 1
+    model = json.loads((opt / "config.json").read_text())
+    gelu = {"activation_function": "gelu"}
+    for fields, changed in (({"dtype": "bfloat16"}, {}), ({"batching": "packed"}, {}), ({}, gelu)):
+        (opt / "config.json").write_text(json.dumps(model | changed))
+        other, files = bind(make(**settings, **fields)), files + 1
+        calls = calls_of_block(other, 0)
+        other.training_batch(np.arange(6))
+        assert len(calls) == 6 and len([*(tmp_path / "states").glob("*.sqlite")]) == files, "states of another's bits"
+        assert (other.identity() != first.identity()) == bool(changed or fields.get("dtype"))
+    (opt / "config.json").write_text(json.dumps(model))
 
     with sqlite3.connect(file) as database:  # other bits are seen
         database.execute("update states set states = zeroblob(length(states))")
@@ -150,6 +162,25 @@ def test_a_damaged_file_of_states_is_begun_anew(tmp_path: Path, damage: bytes | 
             found.append(file.get(key) is not None)
             file.put(key, states)
     assert found == [False, False, True]
+
+
+def test_a_file_of_states_is_not_larger_than_it_may_be_and_serves_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states_file, "MOST_BYTES", 20_000)
+    (tmp_path / "gone.sqlite").symlink_to("nowhere")
+    states, keys = torch.randn(3, 8), [number.to_bytes(24, "little") for number in range(1000)]
+    with closing(StatesFile(tmp_path / "states.sqlite")) as file, ThreadPoolExecutor(1) as other:
+        list(other.map(lambda key: file.put(key, states), keys))
+        held = sum(file.get(key) is not None for key in keys)
+    assert 0 < held < 200 and (tmp_path / "states.sqlite").stat().st_size < 100_000
+    with closing(StatesFile(tmp_path / "states.sqlite")) as file:
+        file.put(bytes(48), torch.randn(6, 8))
+        assert file.get(bytes(48)) is None and file.get(keys[0]) is not None
+    with closing(sqlite3.connect(tmp_path / "states.sqlite")) as database, database:
+        database.execute("update states set states = null")
+    with closing(StatesFile(tmp_path / "states.sqlite")) as file:
+        assert file.get(keys[0]) is None
 
 
 @pytest.mark.parametrize("spoil", ["more", "trained"])

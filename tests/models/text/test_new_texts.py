@@ -108,12 +108,14 @@ def test_a_file_of_texts_that_does_not_fit_is_refused_with_its_reason(
         ({"settings": about.settings | {"batching": "none"}}, "settings that are not accepted"),
         ({"task": "table"}, "a model of task table; expected a model that"),
         ({"frozen": "00"}, "beside other weights, or another tokenizer"),
+        ({"classes": ("1", "3", "5")}, "classes or tensors that are not those of its settings"),
+        ({"task": "language-model", "settings": about.settings | {"model": "\x1b[31m"}}, r"began with  \[31m"),
     ):
         save_file(tensors, path, {"preprocessing": about.model_copy(update=changed).text()})
         with pytest.raises(DataError, match=sentence):
             seedbus.predict(path, ["fine"])
     save_file({name: tensor[:1] for name, tensor in tensors.items()}, path, {"preprocessing": about.text()})
-    with pytest.raises(DataError, match=r"of its shape; expected the tensors of the task's train"):
+    with pytest.raises(DataError, match="classes or tensors that are not those of its settings"):
         seedbus.predict(path, ["fine"])
     other = tmp_path / "other" / "language-model"
     shutil.copytree(models / "language-model", other)

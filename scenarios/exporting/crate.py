@@ -16,7 +16,7 @@ from seedbus.agents.journal.head import HEAD
 from seedbus.bus.files import descriptor
 from seedbus.scenarios.reporting.findings import ANALYSIS
 from seedbus.scenarios.reporting.page import PAGE
-from seedbus.scenarios.reporting.results import content_of, decoded
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import METRICS, RESULTS, SCENARIO, scenario_of
 
 METADATA = "ro-crate-metadata.json"
@@ -54,8 +54,8 @@ def metadata(folder: Path, date: str) -> dict[str, Any]:
         RunFolderError, JournalDamaged, ScenarioError: a file cannot be read.
     """
     scenario = scenario_of(folder)
-    results = decoded(folder / RESULTS, content_of(folder / RESULTS))
-    versions = {"Seedbus": results.get("seedbus"), **dict(results.get("versions") or {})}
+    results = Results.read(folder).summary
+    versions = {"Seedbus": results["seedbus"], **results["versions"]}
     software = [_software(name, version) for name, version in versions.items()]
     files = [file_of(folder, name) for name in members(folder)]
     root = {
@@ -65,14 +65,14 @@ def metadata(folder: Path, date: str) -> dict[str, Any]:
         "description": scenario.description or f"A run of the scenario {scenario.name}, made by Seedbus",
         "datePublished": date,
         "license": "none is stated",
-        "identifier": results.get("digest"),
+        "identifier": results["digest"],
         "hasPart": [{"@id": each["@id"]} for each in files],
         "mentions": {"@id": "#run"},
     }
     run = {
         "@id": "#run",
         "@type": "CreateAction",
-        "name": f"the run, on {results.get('processor')}",
+        "name": f"the run, on {results['processor']}",
         "object": {"@id": SCENARIO},
         "result": [{"@id": each["@id"]} for each in files if each["@id"] != SCENARIO],
         "instrument": [{"@id": each["@id"]} for each in software],
@@ -102,7 +102,7 @@ def text_of(content: dict[str, Any]) -> bytes:
 
 def made_with(folder: Path) -> str:
     """Return the versions and the processor of a run that was read already, in words."""
-    results = decoded(folder / RESULTS, content_of(folder / RESULTS))
+    results = Results.read(folder).summary
     versions = {"Seedbus": results["seedbus"], **results["versions"]}
     return f"{', '.join(f'{name} {version}' for name, version in versions.items())} on {results['processor']}"
 

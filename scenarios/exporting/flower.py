@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from string import Template
@@ -18,7 +19,7 @@ from typing import Any
 from seedbus.agents.errors import RunFolderError
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.reporting.results import content_of, decoded
+from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.run_folder import RESULTS, scenario_of, writable
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.versions import version
@@ -81,14 +82,18 @@ def write_app(run: Path, folder: Path) -> list[str]:
             folder.mkdir(parents=True)
         except FileExistsError:
             raise RunFolderError(folder, "there is something here already; expected a new folder") from None
-        (folder / "app").mkdir()
-        (folder / "app" / "__init__.py").touch()
-        (folder / "app" / "scenario.yaml").write_text(str(scenario), encoding="utf-8")
-        for name in _COPIED:
-            (folder / name).write_bytes((_TEMPLATE / name).read_bytes())
-        for name, template in _FILLED.items():
-            text = (_TEMPLATE / template).read_text(encoding="utf-8")
-            (folder / name).write_text(Template(text).substitute(blanks), encoding="utf-8")
+        try:
+            (folder / "app").mkdir()
+            (folder / "app" / "__init__.py").touch()
+            (folder / "app" / "scenario.yaml").write_text(str(scenario), encoding="utf-8")
+            for name in _COPIED:
+                (folder / name).write_bytes((_TEMPLATE / name).read_bytes())
+            for name, template in _FILLED.items():
+                text = (_TEMPLATE / template).read_text(encoding="utf-8")
+                (folder / name).write_text(Template(text).substitute(blanks), encoding="utf-8")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # half an app would stand in the way of the next try
+            raise
     return [f"written to {folder}: {strategy}, for {clients:,} SuperNodes; its README.md says how to run it", *differs]
 
 
@@ -160,6 +165,7 @@ def _found(run: Path, scenario: Scenario) -> str:
     """Return what the run found, in words."""
     if not (run / RESULTS).exists():
         return "has not ended"
-    results = decoded(run / RESULTS, content_of(run / RESULTS))
-    metrics = results.get("metrics") or {}
-    return "ended at " + ", ".join(f"{name} {metrics.get(name)}" for name in scenario.task.metrics)
+    results = Results.read(run)
+    metrics = results.summary["metrics"]
+    found = ", ".join(f"{name} {metrics.get(name)}" for name in scenario.task.metrics)
+    return f"ended at {found}" + (f" ({results.warning})" if results.warning else "")

@@ -37,9 +37,10 @@ from seedbus.scenarios.exporting.crate import (
     members,
     metadata,
 )
-from seedbus.scenarios.running.verify import WAS_NOTED, Verified, differing, verify
+from seedbus.scenarios.running.verify import Verified, differing, verify
 
 _END = struct.Struct("<4s4H2LH")  # signature, numbers of disks and entries, bytes and place of the directory, comment
+_LOCATOR = 20  # bytes before it that say where the end of a ZIP64 archive is
 _LEDGER = re.compile(rf"{LEDGER}/[0-9]{{6}}\.parquet")
 _ENTRY = 46 + 64  # bytes of a directory's entry, with a name of a run's file
 
@@ -78,7 +79,7 @@ def verify_archive(path: Path) -> VerifiedArchive:
         names = members(folder)
         stated = {name: _stated(shown.get(name)) for name in names}
         files = {name: file_of(folder, name) for name in names}
-        wrong = differing(METADATA, stated, {name: _stated(each) for name, each in files.items()}, WAS_NOTED)
+        wrong = differing(METADATA, stated, {name: _stated(each) for name, each in files.items()})
         if wrong:
             why = f"a file is not the one that {METADATA} names"
             return VerifiedArchive(wrong, 0, [], {"all else": why})
@@ -109,7 +110,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         try:
             with open(path, "rb") as file:
                 _unpack(path, file, folder)
-        except (BadZipFile, NotImplementedError, EOFError, UnicodeDecodeError, OSError) as error:
+        except (BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError, OSError) as error:
             raise RunFolderError(path, f"it cannot be unpacked ({printable(str(error))})") from None
         yield folder
 
@@ -122,23 +123,23 @@ def _unpack(path: Path, file: BinaryIO, folder: Path) -> None:
         _check(path, listed, size)
         (folder / LEDGER).mkdir()
         for member in listed:
-            with archive.open(member) as source, open(folder / member.filename, "xb") as target:
+            with archive.open(member) as source, open(folder / member.orig_filename, "xb") as target:
                 shutil.copyfileobj(source, target)
 
 
 def _check_end(path: Path, file: BinaryIO, size: int) -> None:
     """Check the end of an archive, before Python's reader takes memory for what it announces."""
-    end = b""
-    if size >= _END.size:
-        file.seek(size - _END.size)
-        end = file.read(_END.size)
-    if not end.startswith(b"PK\x05\x06"):
+    file.seek(max(0, size - _END.size - _LOCATOR))
+    tail = file.read()
+    end = tail[-_END.size :]
+    if not end.startswith(b"PK\x05\x06") or len(end) < _END.size:
         raise RunFolderError(path, "it does not end as a ZIP archive without a comment does; expected one of a run")
     _, disk, first, here, count, length, place, comment = _END.unpack(end)
     if count > MOST_FILES or length > MOST_FILES * _ENTRY:
         what = f"it announces {count:,} files, in a directory of {length:,} bytes"
         raise RunFolderError(path, f"{what}; at most {MOST_FILES:,} are read")
-    if disk or first or comment or here != count or place + length + _END.size != size:
+    has_another = tail[-_END.size - _LOCATOR :].startswith(b"PK\x06\x07")  # ZIP64's, which Python would believe
+    if disk or first or comment or here != count or place + length + _END.size != size or has_another:
         raise RunFolderError(path, "its directory is not at its end, or not all of it; expected one file and no more")
 
 
@@ -157,7 +158,7 @@ def _check(path: Path, listed: list[ZipInfo], size: int) -> None:
         raise RunFolderError(path, f"it has no {missing[0]}; expected what `seedbus export RUN zip` writes")
     if (total := sum(member.file_size for member in listed)) > size:
         raise RunFolderError(path, f"its files announce {total:,} bytes, and it has {size:,} itself")
-    if next(member.file_size for member in listed if member.filename == METADATA) > LARGEST_JSON:
+    if next(member.file_size for member in listed if member.orig_filename == METADATA) > LARGEST_JSON:
         raise RunFolderError(path, f"{METADATA}: it is larger than {LARGEST_JSON:,} bytes")
 
 
@@ -165,6 +166,8 @@ def _wrong(member: ZipInfo) -> str:
     """Return what is wrong with a member that has the name of a run's file; "": nothing."""
     if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
         return "a link or something else that is no file"
+    if member.extra:  # which may rename it, or place it anywhere
+        return "described by further fields, which are not read"
     if member.flag_bits & 1:
         return "encrypted"
     if member.compress_type != ZIP_STORED or member.file_size != member.compress_size:
@@ -179,15 +182,18 @@ def _stated(entity: Any) -> Any:
 
 @contextmanager
 def _named(path: Path, folder: Path) -> Iterator[None]:
-    """Have errors name a file in an archive and not where it was unpacked."""
+    """Have errors name a file in an archive, not where it is now; a command names where its user would unpack it."""
     try:
         yield
     except (JournalDamaged, RunFolderError) as error:
         error.path = Path(str(error.path).replace(str(folder), str(path)))
+        if isinstance(error, RunFolderError):
+            error.what = error.what.replace(str(folder), path.stem)
         raise
     except LedgerDamaged as error:
         error.path = error.path.replace(str(folder), str(path))
         raise
     except ScenarioError as error:
         error.source = error.source.replace(str(folder), str(path))
+        error.problems = [problem.replace(str(folder), path.stem) for problem in error.problems]
         raise

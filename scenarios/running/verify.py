@@ -110,7 +110,8 @@ def verify(run: str | Path, *, task: Task | None = None) -> Verified:
         outcome, notes = outcome_in(journal), written(journal)
         if outcome is None or not (folder / RESULTS).exists():
             raise RunFolderError(folder, f"this run has no {RESULTS} yet; `{resuming(folder)}` writes it")
-        unchecked = {name: "nothing of it is read" for name in (ANALYSIS, LOG) if (folder / name).exists()}
+        reasons = {ANALYSIS: f"only {PAGE} is compared with it", LOG: "nothing of it is read"}
+        unchecked = {name: why for name, why in reasons.items() if (folder / name).exists()}
         if (base := journal.base()) is not None:
             unchecked[f"the commits of rounds 0 to {base.round - 1:,}"] = (
                 f"they were pruned: the chain of digests goes on from {base.link.hex()}, and a replay from the model "

@@ -70,6 +70,8 @@ def export(
             raise ScenarioError(f"--format {output}", [f"expected {accepted} of {what}"])
         if what != "model" and at is not None:
             raise ScenarioError("--at", ["it is for the model; of messages expected --only round=ROUND"])
+        if out is not None and out.exists() and run.resolve() in out.resolve().parents:
+            raise ScenarioError("--out", [f"{out} is a file of the run; expected another name"])
         if what == "messages":
             from seedbus.scenarios.reporting.messages import Only, show_messages
 

@@ -7,6 +7,7 @@ import json
 import stat
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
@@ -81,6 +82,19 @@ def without(name: str) -> Callable[[Path, Files], object]:
     return lambda path, files: written(path, {each: content for each, content in files.items() if each != name})
 
 
+def another_end(content: bytearray) -> None:
+    """Say of another end where it is, as large archives do: Python would believe that one."""
+    in_end(12, "<L", struct.unpack_from("<L", content, len(content) - END + 12)[0] + 20)(content)
+    content[-END:-END] = b"PK\x06\x07" + bytes(16)
+
+
+def renamed(path: Path, files: Files) -> None:
+    member = named("report.html")
+    name = b"/tmp/escaped"
+    member.extra = struct.pack("<HHBL", 0x7075, 5 + len(name), 1, zlib.crc32(b"report.html")) + name
+    written(path, {each: content for each, content in files.items() if each != "report.html"}, (member, b"x"))
+
+
 def deep(path: Path, files: Files) -> None:
     written(path, {**files, METADATA: b"[" * 100_000})
 
@@ -97,6 +111,7 @@ HOSTILE: dict[str, tuple[Callable[[Path, Files], object], str]] = {
     "a control character": (lambda path, files: written(path, files, (named("a\x1b[2Jb"), b"x")), "\\u001b[2Jb"),
     "a name cut by NUL": (lambda path, files: written(path, files, (named("analysis.json\0x"), b"x")), OUT),
     "a folder": (lambda path, files: written(path, files, ("messages/", b"")), OUT),
+    "another name in an extra field": (renamed, "report.html: it is described by further fields, which are not read"),
     "a symbolic link": (
         lambda path, files: written(path, files, (named("analysis.json", stat.S_IFLNK), b"/etc/passwd")),
         "analysis.json: it is a link or something else that is no file",
@@ -117,6 +132,10 @@ HOSTILE: dict[str, tuple[Callable[[Path, Files], object], str]] = {
     "too many files": (crowd, "it announces 10,001 files"),
     "fewer announced than there are": (
         lambda path, files: patched(path, files, in_end(8, "<H", 1)),
+        "its directory is not at its end, or not all of it",
+    ),
+    "an end of a larger archive": (
+        lambda path, files: patched(path, files, another_end),
         "its directory is not at its end, or not all of it",
     ),
     "something before it": (
@@ -178,6 +197,18 @@ def test_metadata_of_another_form_differ_from_the_files(
     written(tmp_path / "given.zip", {**files, METADATA: content})
     said = seedbus("verify", tmp_path / "given.zip")
     assert said.code == Exit.DIFFERS and f"{METADATA}: journal.head" in said.out
+
+
+def test_results_of_another_form_are_named_with_a_command_for_where_they_would_be_unpacked(
+    seedbus: Command, tmp_path: Path, files: Files
+) -> None:
+    metadata = json.loads(files[METADATA])
+    of = next(each for each in metadata["@graph"] if each["@id"] == "results.json")
+    of |= {"sha256": hashlib.sha256(b"[").hexdigest(), "contentSize": "1"}
+    written(tmp_path / "given.zip", {**files, "results.json": b"[", METADATA: json.dumps(metadata).encode()})
+    said = seedbus("verify", tmp_path / "given.zip")
+    assert said.code == Exit.FOLDER and "given.zip/results.json: " in said.err and said.err.count("\n") == 1
+    assert "--resume given`" in said.err and "seedbus-tmp" not in said.err
 
 
 def test_a_damaged_journal_is_named_by_the_archive_and_not_by_where_it_was_unpacked(

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
@@ -87,7 +89,7 @@ def test_a_changed_file_is_named_with_both_digests(seedbus: Command, archive: Pa
     given = rewritten(archive, tmp_path / "given.zip", **{"results.json": results})
     said = seedbus("verify", given)
     assert said.code == Exit.DIFFERS
-    assert f"{METADATA}: results.json.sha256 is " in said.out and "recomputed" not in said.out.splitlines()[0]
+    assert f"{METADATA}: results.json.sha256 is " in said.out and "; recomputed: " in said.out.splitlines()[0]
     assert f"not checked: all else (a file is not the one that {METADATA} names)" in said.out
 
 
@@ -132,7 +134,30 @@ def test_a_run_that_has_not_ended_is_no_archive(seedbus: Command, made: Path, tm
     (folder / "results.json").unlink()
     said = seedbus("export", folder, "zip", "--out", tmp_path / "run.zip")
     assert said.code == Exit.FOLDER and "it has no results.json; `seedbus run --resume" in said.err
+    results = json.loads((made / "results.json").read_text())
+    (folder / "results.json").write_text(json.dumps(results | {"versions": 5}))
+    said = seedbus("export", folder, "zip", "--out", tmp_path / "run.zip")
+    assert said.code == Exit.FOLDER and "results.json: it is damaged" in said.err and "versions" in said.err
     assert not (tmp_path / "run.zip").exists()
+
+
+def test_a_part_of_the_journal_that_a_kill_left_beside_it_is_in_the_archive(
+    seedbus: Command, made: Path, archive: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "run"))
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as journal:
+        journal.execute("PRAGMA journal_mode=WAL")
+        journal.execute("PRAGMA wal_autocheckpoint=0")
+        ((name,),) = journal.execute("SELECT name FROM sqlite_master WHERE type = 'table' LIMIT 1")
+        journal.execute(f"CREATE TABLE later AS SELECT * FROM {name}")
+        journal.execute("DROP TABLE later")
+        journal.commit()
+        killed = Path(shutil.copytree(folder, tmp_path / "killed"))
+    assert (killed / "journal.sqlite-wal").stat().st_size
+    assert seedbus("export", killed, "zip", "--out", tmp_path / "run.zip").code == Exit.OK
+    assert not verify_archive(tmp_path / "run.zip").differences
+    refused = seedbus("export", killed, "zip", "--out", killed / "journal.sqlite")
+    assert refused.code == Exit.USAGE and "is a file of the run; expected another name" in refused.err
 
 
 def test_nothing_remains_of_an_archive_that_was_read(archive: Path) -> None:

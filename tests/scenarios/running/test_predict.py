@@ -85,8 +85,8 @@ def test_new_rows_may_spell_numbers_and_truth_values_in_other_ways_and_what_look
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of the page on tasks that applies a model without Seedbus."""
-    (program,) = (block.text for block in blocks(ROOT / "docs" / "tasks.md") if block.title == "apply.py")
+    """The program of the page that applies a model without Seedbus."""
+    (program,) = (block.text for block in blocks(ROOT / "docs/how-to/model.md") if block.title == "apply.py")
     path = tmp_path_factory.mktemp("recipe") / "apply.py"
     path.write_text(program)
     assert "seedbus" not in program

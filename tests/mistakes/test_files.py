@@ -107,7 +107,7 @@ UNREADABLE: list[tuple[str, list[str], bytes, str]] = [
     ("data", [TRACE], b'client,from_s,to_s\n1,"' + b"x" * 200_000, "it cannot be read as CSV text (field larger than"),
     ("data", [TABLE], b"\x89PNG\r\n\x1a\n\0\0", "found a file that cannot be read ("),
     ("data", [TABLE], b"PAR1 and no more", "found a file that cannot be read ("),
-    ("data", [TABLE], gzip.compress(bytes(range(1, 127)))[:90], "found a file that cannot be read ("),
+    ("data", [TABLE], gzip.compress(bytes(range(1, 127)), mtime=0)[:90], "found a file that cannot be read ("),
     ("keys", [], b"\xff\xfe", "it is no text"),
     ("keys", [], b"x = " + b"[" * 50_000, "a table of keys in TOML"),
     ("model_files", [], b"[" * 100_000, "a file that cannot be read (it is nested too deeply); expected a JSON object"),

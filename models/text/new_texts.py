@@ -50,7 +50,7 @@ def outputs_of(
     samples = [Sample(fields, 0) for fields in _fields(task.stated, rows)]
     problem: Any = task.bind(seed=0, clients=1, partition=Own())
     if problem.identity().hex() != about.frozen:
-        found = f"a model that was trained beside other weights, or another tokenizer, than {task.model} has here"
+        found = f"a model trained beside other weights, or another tokenizer or configuration, than {task.model} has"
         raise DataError(file, found, "the folder of the model that the training began with")
     with problem.trained.at(problem.vector_of(tensors)):
         outputs: NDArray[np.float64] = problem.outputs(samples)

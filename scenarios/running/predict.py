@@ -65,7 +65,7 @@ def predict(model: str | Path, samples: str | Path | Sequence[Any]) -> pd.DataFr
     try:
         outputs = (_of_inputs if about.settings is None else _of_texts)(path, about, tensors, samples)
     except DataError as error:  # whose words may be the file's
-        raise DataError(printable(error.where), printable(error.found), printable(error.expected)) from None
+        raise type(error)(printable(error.where), printable(error.found), printable(error.expected)) from None
     if (number := about.number) is not None:
         return pd.DataFrame(outputs.numpy() * number.deviation + number.mean, columns=[number.name])
     return pd.DataFrame(outputs.softmax(dim=1).numpy(), columns=list(about.classes or ()))
@@ -163,7 +163,7 @@ def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tup
 
     image = about.image
     if about.task != "image-folder" or image is None:
-        raise DataError(path, f"a model of task {printable(about.task)}", "one of task table or image-folder")
+        raise DataError(path, f"a model of task {about.task}", "one of task table or image-folder")
     if min(image.height, image.width) < LEAST_SIZE:
         raise DataError(
             path, f"images of {image.height} × {image.width} pixels", f"{LEAST_SIZE} × {LEAST_SIZE} at least"
@@ -185,4 +185,4 @@ def _of_images(path: Path, about: Preprocessing, _: object, samples: Any) -> tup
 
 
 def _not_ours(path: Path, about: Preprocessing) -> DataError:
-    return DataError(path, f"the network {printable(str(about.model))}", f"a network of Seedbus; {_YOUR_OWN}")
+    return DataError(path, f"the network {about.model}", f"a network of Seedbus; {_YOUR_OWN}")

@@ -77,13 +77,6 @@ def test_the_end_is_the_same_over_tcp(ended: dict[str, Results], tmp_path: Path,
     assert outcome(go(tmp_path / "run", world(name), placement=Placement("tcp"))) == outcome(ended[name])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.usefixtures("warm_workers")
-def test_the_end_is_the_same_in_two_processes(ended: dict[str, Results], tmp_path: Path, name: str) -> None:
-    assert outcome(go(tmp_path / "run", world(name), placement=Placement("tcp", 2))) == outcome(ended[name])
-
-
 @pytest.mark.parametrize(("name", "after"), [("refused", 12), ("loss", 5)])
 def test_the_end_is_the_same_in_a_run_that_was_resumed_meanwhile(
     ended: dict[str, Results], tmp_path: Path, name: str, after: int

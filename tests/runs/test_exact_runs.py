@@ -23,19 +23,6 @@ FLOAT: dict[str, Any] = DECOMFL | {"momentum": 0.0}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "directions"), [(INTEGER, "gaussian"), (POOL, "rademacher")], ids=str)
-def test_a_client_that_pulled_a_snapshot_holds_the_bits_of_one_that_replayed(
-    tmp_path: Path, algorithm: dict[str, Any], directions: str
-) -> None:
-    what = lagging(algorithm=algorithm | {"directions": directions}, verify=True)
-    results = run(what, tmp_path / "run")
-    without = run(what.model_copy(update={"lag": None}), tmp_path / "without")
-    assert results.digest == without.digest == replay(tmp_path / "run").digest
-    assert results.summary["refusals"] == {}
-    assert results.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 200
-
-
-@pytest.mark.slow
 def test_a_snapshot_has_eight_bytes_a_coordinate_and_a_commit_those_of_float32(tmp_path: Path) -> None:
     whole, real = (
         run(lagging(algorithm=kind), tmp_path / kind["arithmetic"])

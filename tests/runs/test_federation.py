@@ -58,7 +58,7 @@ def test_what_is_missing_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_three_owners_and_a_server_are_killed_and_searched_and_end_with_the_digest_of_the_rehearsal() -> None:
     if why := lacks():
         pytest.skip(why)
-    command = [sys.executable, str(PROGRAM), "--only", "breast-cancer", "--rounds", "12"]
+    command = [sys.executable, str(PROGRAM), "--only", "breast-cancer", "--rounds", "9"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "9 looks into another's folder are refused" in done.stdout

@@ -19,7 +19,8 @@ def test_hiso_under_all_faults_ends_alike_in_one_process_over_tcp_and_with_a_wor
     what = load("stress/hiso-churn")
     whole = run(what, tmp_path / "whole")
     summary = whole.summary
-    assert whole.missed == [] and summary["version"] == summary["rounds"]
+    assert whole.missed == [] and summary["version"] == summary["rounds"] and what.expect and what.verify
+    assert all(set(fault) > {"fault"} for fault in summary["faults"]), "every fault struck"
     bins = summary["lag"]["histogram"]
     assert all(bins[each] > 0 for each in ("1", "17-32", "65-128", "129-256"))
     assert summary["traffic"]["by_kind"]["snapshot"]["fates"]["delivered"] >= 20

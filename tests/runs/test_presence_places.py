@@ -17,7 +17,7 @@ from clusters import ClientsThread, ServerThread
 from coordinator_cases import PROOF
 from processes import wait_for
 from registration_harness import RegistrationHarness
-from worker_kills import alike, run_and_kill
+from worker_kills import alike
 from worlds import HISO, holds, scenario, stop_after
 
 from seedbus.agents.availability import Availability
@@ -34,24 +34,6 @@ FAST = {"latency": {"distribution": "exponential", "mean": 0.002}}
 
 
 # -- processes
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("all at once", marks=pytest.mark.slow),
-        pytest.param("churn from another run", marks=pytest.mark.soak),
-        pytest.param("crash without state", marks=pytest.mark.soak),
-    ],
-)
-@pytest.mark.usefixtures("warm_workers")
-def test_a_worker_killed_while_its_clients_come_and_go_leaves_no_trace(tmp_path: Path, name: str) -> None:
-    task = {"name": "quadratic", "dimension": 20_000}
-    what = availability_scenario(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
-    whole = run(what, tmp_path / "whole")
-    results, found = run_and_kill(what, tmp_path / "killed", 5, seed=3)
-    assert found >= 3
-    assert alike(results, whole)
 
 
 class _Leaving(MemoryTransport):

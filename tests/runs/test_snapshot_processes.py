@@ -2,73 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from clusters import ClientsThread, ServerThread, free_endpoint, run_with_replacement, stopped_and_resumed
-from processes import wait_for
-from snapshot_cases import rough
-from tcp_proxy import CountingProxy
-from worker_kills import alike, run_and_kill
-from worlds import DECOMFL, HISO, outcome, scenario
+from clusters import run_with_replacement
+from worlds import HISO, scenario
 
 from seedbus.bus import HostRequest
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
-from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.transports.placement import Placement
-
-
-def crowd(rounds: int, **changes: Any) -> Scenario:
-    """Return a scenario of thirty clients that lag, with models of 200 chunks, on links that lose a tenth."""
-    task, lag = {"name": "quadratic", "dimension": 3_000}, {"source": "peer", "window": 16}
-    return rough(0.1, **({"task": task, "algorithm": HISO, "stop": {"rounds": rounds}, "lag": lag} | changes))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("transport", [pytest.param("ipc", marks=pytest.mark.soak), "tcp"])
-@pytest.mark.usefixtures("warm_workers")
-def test_the_same_in_two_workers(tmp_path: Path, transport: Any) -> None:
-    what = crowd(60, algorithm=DECOMFL)
-    whole = run(what, tmp_path / "whole")
-    assert whole.summary["traffic"]["by_kind"]["snapshot"]["messages"] > 1000
-    results = run(what, tmp_path / "run", placement=Placement(transport, 2))
-    assert outcome(results) == outcome(whole)
-
-
-@pytest.mark.slow
-def test_a_network_that_breaks_leaves_no_trace(tmp_path: Path) -> None:
-    what = crowd(120)
-    whole = run(what, tmp_path / "whole")
-    with ServerThread(what, tmp_path / "run") as server, CountingProxy(server.port) as proxy:
-        client = ClientsThread(what, proxy.endpoint)
-        for at in (20, 50, 90):
-            wait_for(lambda at=at: server.watcher.rounds >= at or not server.is_alive())  # type: ignore[misc]
-            proxy.cut()
-        results = server.results()
-        client.join()
-    assert client.failure is None and server.watcher.gone >= 3
-    assert alike(results, whole)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_workers")
-def test_workers_killed_with_half_snapshots_leave_no_trace(tmp_path: Path) -> None:
-    what = crowd(200)
-    results, found = run_and_kill(what, tmp_path / "killed", 4)
-    assert found == 4
-    assert alike(results, run(what, tmp_path / "whole"))
-
-
-@pytest.mark.slow
-def test_clients_outlive_a_server_that_is_killed_with_snapshots_under_way(tmp_path: Path) -> None:
-    what = crowd(200)
-    whole = run(what, tmp_path / "whole")
-    endpoint = free_endpoint(crowd(1), tmp_path / "port")
-    results, *_ = stopped_and_resumed(what, tmp_path, endpoint, signal.SIGKILL)
-    assert alike(results, whole)
 
 
 @pytest.mark.slow

@@ -20,6 +20,9 @@ from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
 
+INTEGER: dict[str, Any] = DECOMFL | {"momentum": 0.0, "arithmetic": "integer"}
+POOL = {"name": "fedkseed", "pool": 64, "perturbations": 5, "learning_rate": 0.01, "directions": "rademacher"}
+
 
 def kinds(results: Results) -> dict[str, int]:
     return {kind: line["messages"] for kind, line in results.summary["traffic"]["by_kind"].items()}
@@ -33,6 +36,8 @@ def kinds(results: Results) -> dict[str, int]:
         (DECOMFL, "peer", {"snapshot_after_bytes": 300}),
         (HISO, "evaluator", {"snapshot_after_bytes": 300}),
         (HISO, "peer", {"snapshot_after_commits": 4}),
+        (INTEGER, "evaluator", {"snapshot_after_commits": 4}),
+        (POOL, "evaluator", {"snapshot_after_commits": 4}),
     ],
     ids=str,
 )

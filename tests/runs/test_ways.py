@@ -148,6 +148,7 @@ IN_TWO = (
     "sums",
     "a pool",
     "noise",
+    "snapshots of peers",
     "buffered vectors",
     *ANEW,
 )

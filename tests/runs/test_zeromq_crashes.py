@@ -10,14 +10,18 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from availability_scenarios import availability_scenario
 from bus_harness import FakeRegistration, Follower
 from clusters import ClientsThread, ServerThread, free_endpoint, stopped_and_resumed
 from processes import is_alive, kill, seedbus, wait_for, workers_of
 from running_transports import echo, listening_hub, until
+from snapshot_cases import rough
 from tcp_proxy import CountingProxy
 from worker_kills import alike, run_and_kill
 from worlds import HISO, lossy
@@ -37,21 +41,44 @@ def long(rounds: int) -> Scenario:
     return lossy(task=task, algorithm=HISO, stop={"rounds": rounds}, evaluation={"every": 50})
 
 
-@pytest.mark.parametrize(
-    ("kills", "rounds"),
-    [pytest.param(4, 300, marks=pytest.mark.slow), pytest.param(100, 6000, marks=pytest.mark.soak)],
-)
-@pytest.mark.usefixtures("warm_workers")
-def test_workers_killed_at_random_moments_leave_no_trace(tmp_path: Path, kills: int, rounds: int) -> None:
-    what = long(rounds)
-    results, found = run_and_kill(what, tmp_path / "killed", kills)
-    assert found == kills
-    assert alike(results, run(what, tmp_path / "whole"))
+def pulling(rounds: int) -> Scenario:
+    """Return a scenario of thirty clients that lag, with models of 200 chunks, on links that lose a tenth."""
+    task, lag = {"name": "quadratic", "dimension": 3_000}, {"source": "peer", "window": 16}
+    return rough(0.1, task=task, algorithm=HISO, stop={"rounds": rounds}, lag=lag)
+
+
+def coming(name: str) -> Scenario:
+    task = {"name": "quadratic", "dimension": 20_000}
+    return availability_scenario(name, task=task, algorithm=HISO, stop={"rounds": 300}, evaluation={"every": 50})
+
+
+soak = pytest.mark.soak
 
 
 @pytest.mark.slow
-def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> None:
-    what = long(150)
+@pytest.mark.parametrize(
+    ("make", "kills", "least"),
+    [
+        pytest.param(partial(long, 300), 4, 4, id="in a long run"),
+        pytest.param(partial(pulling, 200), 4, 4, id="with half snapshots"),
+        pytest.param(partial(coming, "all at once"), 5, 3, id="while clients come and go"),
+        pytest.param(partial(coming, "churn from another run"), 5, 3, id="churn", marks=soak),
+        pytest.param(partial(coming, "crash without state"), 5, 3, id="crash", marks=soak),
+        pytest.param(partial(long, 6000), 100, 100, id="a hundred", marks=soak),
+    ],
+)
+@pytest.mark.usefixtures("warm_workers")
+def test_workers_killed_at_random_moments_leave_no_trace(
+    tmp_path: Path, make: Callable[[], Scenario], kills: int, least: int
+) -> None:
+    results, found = run_and_kill(make(), tmp_path / "killed", kills)
+    assert found >= least
+    assert alike(results, run(make(), tmp_path / "whole"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [long(150), pulling(120)], ids=["long", "pulling"])
+def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path, what: Scenario) -> None:
     whole = run(what, tmp_path / "whole")
     with ServerThread(what, tmp_path / "run", heartbeat_s=0.2) as server, CountingProxy(server.port) as proxy:
         client = ClientsThread(what, proxy.endpoint)
@@ -72,8 +99,8 @@ def test_a_network_that_breaks_and_stalls_leaves_no_trace(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path) -> None:
-    what = long(400)
+@pytest.mark.parametrize("what", [long(400), pulling(200)], ids=["long", "pulling"])
+def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path, what: Scenario) -> None:
     whole = run(what, tmp_path / "whole")
     endpoint = free_endpoint(lossy(), tmp_path / "port")
     results, _, _, said = stopped_and_resumed(what, tmp_path, endpoint, signal.SIGKILL)
@@ -81,9 +108,7 @@ def test_clients_outlive_a_server_that_is_killed_and_resumed(tmp_path: Path) -> 
     assert alike(results, whole)
 
 
-@pytest.mark.parametrize(
-    "signals", [pytest.param(5, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("signals", [pytest.param(5, marks=pytest.mark.slow), pytest.param(100, marks=soak)])
 def test_ctrl_c_at_any_moment_ends_the_command_and_leaves_no_process(tmp_path: Path, signals: int) -> None:
     what, draw = long(10**6), random.Random(9)
     (tmp_path / "what.yaml").write_text(dump(what.resolved()))

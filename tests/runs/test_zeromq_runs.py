@@ -20,7 +20,7 @@ from worlds import DECOMFL, HISO, lossy, outcome, stop_after
 
 from seedbus.agents.refusals import Refusal
 from seedbus.bus import HostRequest, Offer, ledger_hash, read_ledger
-from seedbus.bus.errors import BadEndpoint, SentAway, ServerGone
+from seedbus.bus.errors import BadEndpoint, ServerGone
 from seedbus.bus.files import temporary_folder
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import Joining, follow, sockets
@@ -31,7 +31,6 @@ from seedbus.scenarios.reporting.progress import Bar, Lines
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.schema.yaml_text import dump
 from seedbus.scenarios.transports.placement import Placement
 from seedbus.scenarios.transports.zeromq import FILES_PER_CONNECTION
 
@@ -209,25 +208,17 @@ def test_a_process_that_cannot_build_what_it_was_offered_is_named_with_a_code(tm
     )
 
 
-def test_what_a_person_is_shown_of_a_peer_is_no_markup() -> None:
+def test_a_person_is_shown_no_markup_of_a_peer_and_the_first_few_refusals() -> None:
     shown = io.StringIO()
     for console in (Console(file=shown), Console(file=shown, force_terminal=True, color_system=None)):
         for watcher in (Lines(small(), console), Bar(small(), console)):
             watcher.noted("gone", clients="clients 0", why="[/b] [red]")
-            watcher.refused(Refusal(0, 0, "why", "[/b] [red]"))
-            watcher.close()
-    assert shown.getvalue().count("[/b] [red]") == 8
-
-
-def test_a_person_is_shown_the_first_few_refusals() -> None:
-    shown = io.StringIO()
-    for console in (Console(file=shown), Console(file=shown, force_terminal=True, color_system=None)):
-        for watcher in (Lines(small(), console), Bar(small(), console)):
             for number in range(9):
-                watcher.refused(Refusal(0, number, "late", f"round {number} is closed"))
+                watcher.refused(Refusal(0, number, "late", f"[/b] [red] round {number} is closed"))
             watcher.close()
     said = shown.getvalue()
-    assert said.count("refused (late): round 4 is closed") == 4 and "round 5 is closed" not in said
+    assert said.count("[/b] [red]") == 4 * 6
+    assert said.count("refused (late): [/b] [red] round 4 is closed") == 4 and "round 5 is closed" not in said
     assert said.count("further refusals are counted") == 4
 
 
@@ -306,12 +297,3 @@ def test_only_ipc_needs_a_folder_for_its_address(
 def test_a_long_folder_for_what_is_temporary_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("x" * 100)))
     assert run(small(), tmp_path / "run", placement=Placement("ipc")).summary["reason"]
-
-
-@pytest.mark.slow
-def test_worker_processes_need_a_way_between_processes(tmp_path: Path) -> None:
-    (tmp_path / "what.yaml").write_text(dump(small().resolved()))
-    command = seedbus("run", tmp_path / "what.yaml", "--workers", 2, "--transport", "inproc")
-    _, told = command.communicate()
-    assert command.returncode == Exit.USAGE and "worker processes need ipc or tcp" in told
-    assert SentAway("tcp://x:1", "another-run", "why").reason == "another-run"

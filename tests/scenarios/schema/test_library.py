@@ -32,13 +32,6 @@ PAPER = {  # arXiv:2405.15861 §5, arXiv:2506.02370 §5, arXiv:2201.09531 §V-B 
 }
 
 
-@pytest.mark.parametrize("name", library())
-def test_a_library_scenario_is_valid_and_describes_itself(name: str) -> None:
-    scenario = load(name)
-    assert scenario.name == name.replace("/", "-")
-    assert scenario.description
-
-
 @pytest.mark.parametrize("name", PAPER)
 def test_a_papers_setting_has_the_papers_numbers(name: str) -> None:
     scenario = load(name)
@@ -157,8 +150,10 @@ def test_a_scenario_of_fashion_keeps_its_replicas_equal(tmp_path: Path, name: st
 STRESS = sorted(name for name in library() if name.startswith("stress/"))
 
 
-# docs/faults.md runs stress/everything, which has all of their faults but the diurnal one, to its end
+# docs/faults.md runs stress/everything, which has all of their faults but the diurnal one, to its end, and
+# tests/runs/test_hiso_churn.py runs stress/hiso-churn
 AT_LENGTH = {"dropout-30", "diurnal", "flaky-network", "partition-heals", "late-joiners", "stragglers", "everything"}
+AT_LENGTH |= {"hiso-churn"}
 
 
 @pytest.mark.slow

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_data import people_table
 from worlds import go, scenario
 
 from seedbus.agents.client.relabelling import Relabelling
 from seedbus.bus import Kind, read_ledger
 from seedbus.models.client_samples import taken_for
 from seedbus.models.images.problem import ImageProblem
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.faults.label_flip import LabelFlip
 from seedbus.scenarios.running.prepare import bind, relabel
 
@@ -104,20 +102,3 @@ def test_a_run_without_such_faults_counts_no_classes(mask: Any, monkeypatch: pyt
     problem = bind(honest := flipped(faults=[], **mask))
     monkeypatch.setattr(ImageProblem, "number_of_classes", property(lambda _: pytest.fail("counted")))
     relabel(honest, problem)
-
-
-def test_samples_without_classes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    people_table(tmp_path / "people.csv")
-    table = {"name": "table", "file": str(tmp_path / "people.csv"), "target": "height"}
-    with pytest.raises(ScenarioError) as raised:
-        go(tmp_path / "run", flipped({"clients": []}, {}, task=table))
-    assert raised.value.problems == [
-        "faults.0 changes classes, and samples of task table have none; a task that classifies is accepted"
-    ]
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_class_that_the_task_lacks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError) as raised:
-        go(tmp_path / "run", flipped({}, {"pairs": [[3, 8], [10, 3]]}))
-    assert str(raised.value) == "faults.1: pairs names class 10; the task has the classes 0 to 9"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 from power_cuts import PowerCut, cut_power
-from processes import seedbus
 from worlds import outcome, scenario
 
 from seedbus.agents.availability import Availability
@@ -160,20 +160,18 @@ def test_a_relative_path_is_relative_to_the_file_of_the_scenario(
     assert isinstance(fault, Trace) and fault.file == str(tmp_path / "there" / "devices.csv")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [("run",), ("explain", "fields")], ids=" ".join)
-def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, command: tuple[str, ...]) -> None:
-    (tmp_path / "devices.csv").write_text(HEADER + "1,2,1\n")
+def test_the_command_says_what_is_wrong_with_a_trace(
+    seedbus: Command, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "there").mkdir()
     document = scenario().resolved() | {"faults": [{"fault": "trace", "file": "devices.csv"}]}
-    (tmp_path / "what.yaml").write_text(dump(document))
-    done = seedbus(command[0], tmp_path / "what.yaml", *command[1:], cwd=tmp_path.parent)
-    _, stderr = done.communicate()
-    assert done.returncode == Exit.USAGE
-    assert stderr == (
-        f'seedbus: {tmp_path / "devices.csv"}, line 2: "1,2,1" is not accepted; '
-        "expected times with 0 ≤ from_s < to_s ≤ 1e+12\n"
-    )
-    assert not (tmp_path.parent / "runs").exists()
+    (tmp_path / "there" / "what.yaml").write_text(dump(document))
+    (tmp_path / "there" / "devices.csv").write_text(HEADER + "1,2,1\n")
+    said = seedbus(command[0], "there/what.yaml", *command[1:])
+    sentence = 'line 2: "1,2,1" is not accepted; expected times with 0 ≤ from_s < to_s ≤ 1e+12'
+    told = f"seedbus: {tmp_path / 'there' / 'devices.csv'}, {sentence}\n"
+    assert (said.code, said.err) == (Exit.USAGE, told) and not Path("runs").exists()
 
 
 @pytest.mark.slow

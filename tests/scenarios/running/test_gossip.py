@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedbus.agents.errors import RunFolderError
 from seedbus.agents.gossip.node import Node
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import Fate, Kind, read_ledger
-from seedbus.scenarios.errors import Interrupted, ScenarioError
+from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.reporting.closing_table import groups
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.scenario import Scenario
-from seedbus.scenarios.transports.placement import Placement
 from seedbus.studies.study.runs import Run
 
 NODES, ROUNDS = 6, 12
@@ -204,47 +202,6 @@ def test_nodes_that_stay_away_are_named_by_what_they_lack(tmp_path: Path) -> Non
     assert results.summary["digest"] == replay(tmp_path / "run").digest
 
 
-class Stopping(NullObserver):
-    """Presses Ctrl-C after a round."""
-
-    def __init__(self, round: int) -> None:
-        self.round = round
-
-    def round_closed(self, closed: Any, now_ns: int, bytes_so_far: int) -> None:
-        if closed.round == self.round:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_and_resumed_twice_ends_like_one_that_is_not(tmp_path: Path) -> None:
-    faults = FAULTS["churn and late joiners"] + FAULTS["loss"]
-    whole, scenario = executed(tmp_path / "whole", faults=faults), Scenario.model_validate(fields(faults=faults))
-    for resume, round in ((False, 2), (True, 8)):
-        with pytest.raises(Interrupted):
-            run(scenario, tmp_path / "cut", observer=Stopping(round), resume=resume)
-        assert replay(tmp_path / "cut").round == round + 1
-    cut = run(scenario, tmp_path / "cut", resume=True)
-    for name in ("digest", "ledger_hash", "version", "traffic", "reason", "simulated_s", "faults"):
-        assert cut.summary[name] == whole.summary[name]
-    for name in ("metrics.jsonl", "metrics.csv"):
-        assert [each.read_bytes() for each in sorted((tmp_path / "cut").glob(name))] == [
-            each.read_bytes() for each in sorted((tmp_path / "whole").glob(name))
-        ]
-
-
-@pytest.mark.slow
-def test_a_run_whose_rounds_come_out_otherwise_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Interrupted):
-        run(Scenario.model_validate(fields()), tmp_path / "run", observer=Stopping(4))
-    monkeypatch.setattr("seedbus.agents.gossip.node.of_step", lambda seed, node, round: 1 + node + 100 * round)
-    with pytest.raises(RunFolderError, match="round 0 was computed again, and is not the journal's"):
-        run(Scenario.model_validate(fields()), tmp_path / "run", resume=True)
-    monkeypatch.undo()
-    assert (
-        run(Scenario.model_validate(fields()), tmp_path / "run", resume=True).digest == executed(tmp_path / "b").digest
-    )
-
-
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"participation": {"clients": 7}, "topology": {"kind": "gossip", "graph": "torus"}}, "a torus of 7 nodes"),
     ({"faults": [{"fault": "partition"}]}, "cuts none off"),
@@ -260,9 +217,3 @@ def test_graphs_and_cuts_that_are_none_are_refused(changed: dict[str, Any], why:
     with pytest.raises(ScenarioError, match=why) as refused:
         Scenario(**fields(**changed))
     assert len(refused.value.problems) == 1
-
-
-def test_other_transports_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="runs all nodes in one process"):
-        run(Scenario.model_validate(fields()), tmp_path / "run", placement=Placement("tcp"))
-    assert not (tmp_path / "run").exists()

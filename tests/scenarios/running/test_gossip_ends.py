@@ -148,7 +148,7 @@ class Watching(NullObserver):
         self.refusals.append(refusal.round)
 
 
-def test_a_resumed_run_ends_like_one_that_was_not_stopped_and_tells_of_new_rounds_alone(
+def test_a_run_resumed_twice_ends_like_one_that_was_not_stopped_and_tells_of_new_rounds_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = Steps.measure
@@ -161,19 +161,22 @@ def test_a_resumed_run_ends_like_one_that_was_not_stopped_and_tells_of_new_round
     monkeypatch.setattr(Steps, "measure", measure)
     lossy = [{"fault": "drop", "probability": 0.3}, {"fault": "crash", "clients": [1], "at_round": 1, "for_rounds": 2}]
     there: dict[str, Any] = {"stop": {"rounds": 6}, "faults": lossy}
-    first, second = Watching(2), Watching()
+    first, second, third = Watching(2), Watching(4), Watching()
     whole = executed(tmp_path / "whole", **there)
     with pytest.raises(Interrupted):
         executed(tmp_path / "cut", **there, observer=first)
+    assert replay(tmp_path / "cut").round == 3
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("seedbus.agents.gossip.node.of_step", lambda seed, node, round: 1 + node + 100 * round)
         with pytest.raises(RunFolderError, match="round 0 was computed again, and is not the journal's; expected the"):
             executed(tmp_path / "cut", **there, resume=True)
-    cut = executed(tmp_path / "cut", **there, observer=second, resume=True)
+    with pytest.raises(Interrupted):
+        executed(tmp_path / "cut", **there, observer=second, resume=True)
+    cut = executed(tmp_path / "cut", **there, observer=third, resume=True)
     assert outcome(cut) == outcome(whole) and cut.digest == replay(cut.folder).digest
-    assert (first.closed, second.closed) == ([0, 1, 2], [3, 4, 5])
-    assert (first.measures, second.measures) == ([0, 0, 1, 2], [3, 4, 5])
-    assert (first.refusals, second.refusals) == ([1], [3, 5])
+    assert (first.closed, second.closed, third.closed) == ([0, 1, 2], [3, 4], [5])
+    assert (first.measures, second.measures, third.measures) == ([0, 0, 1, 2], [3, 4], [5])
+    assert (first.refusals, second.refusals, third.refusals) == ([1], [3], [5])
 
     monkeypatch.setattr(Steps, "measure", lambda *_: pytest.fail("a run that has ended is computed again"))
     (cut.folder / "results.json").unlink()  # as if it was killed just before

@@ -32,13 +32,6 @@ def test_a_run_that_misses_what_is_expected_exits_8_and_shows_what_it_found(seed
     assert "✗" not in seedbus("report", "run").out
 
 
-def test_what_is_expected_is_checked_without_a_run(seedbus: Command) -> None:
-    said = seedbus("explain", "small.yaml", "fields", "--set", "expect.los.at_most=1")
-    assert (said.code, said.out) == (Exit.USAGE, "")
-    assert said.err.endswith("expect.los: nothing of that name is measured; did you mean loss?\n")
-    assert "at_most: 1.0" in seedbus("explain", "small.yaml", "fields", "--set", "expect.loss.at_most=1").out
-
-
 def test_report_writes_the_plots_again_and_does_without_where_it_cannot(
     seedbus: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -641,7 +641,6 @@ def test_a_variant_that_tunes_a_field_of_its_own_is_counted_kept_and_reported_as
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [  # others: tests/mistakes/studies.yaml
-    ({"seeds": [1, 1]}, "seeds: [1, 1] is not accepted; expected each value once"),
     ({"ask": {"metric": "los"}}, 'ask.metric: "los" is not measured in decomfl, drop 0.1; did you mean loss?'),
     ({"tune": {"algorithm.momentum": [7]}}, "tune.algorithm.momentum: algorithm.momentum: 7 is not accepted"),
     (
@@ -683,10 +682,3 @@ def test_a_base_file_is_looked_for_beside_the_study(tmp_path: Path) -> None:
     assert Store(tmp_path).stored(cell.scenario).folder == tmp_path / "runs" / key(cell.scenario)
     with pytest.raises(ScenarioError, match="there is no such file"):
         plan_of({"base": "mine.yaml"})
-
-
-def test_a_scenario_is_no_study(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("task: {name: digits}\nalgorithm: {name: fedavg}\n")
-    with pytest.raises(ScenarioError, match="it is a scenario, and no study; `seedbus run` runs it"):
-        load_study(path)

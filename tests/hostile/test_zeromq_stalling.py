@@ -10,11 +10,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from clusters import ClientsThread, ServerThread
 from gates import Gate
 from hostile_peers import HOST as LOCALHOST
+from hostile_peers import frame
 from hostile_run import HostileRun, Worker
 from hostile_server import ServerProcess
 from hub_peers import HEARTBEAT_S, WHAT, Member, OneClientRegistration, hub_at, pinging
@@ -28,6 +30,7 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.heartbeat import LOOKS
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server import hub as hub_module
+from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES
 from seedbus.bus.zeromq.server.router_socket import MISSED
 from seedbus.scenarios.running.prepare import bind
 
@@ -45,6 +48,25 @@ async def test_a_silent_peer_is_gone_after_three_heartbeats() -> None:
         assert time.monotonic() - began > MISSED * HEARTBEAT_S
         assert "said nothing for 3 heartbeats" in registration.gone_reasons[0]
         member.peer.close()
+
+
+@pytest.mark.parametrize("end", [frame(b"damaged" * 4), frame(b"")], ids=["damaged", "empty"])
+async def test_the_refusal_that_ends_a_strangers_connection_ends_its_session_once(end: bytes) -> None:
+    registration = OneClientRegistration(b"")
+    failures: list[dict[str, Any]] = []  # any of which ends a run
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+    async with hub_at(registration, heartbeat_s=LONG_S) as (_, port):
+        stranger = Member(port)
+        await stranger.offered()
+        for _ in range(STRANGERS_STRIKES - 1):
+            stranger.say(Type.POST)
+        stranger.peer.raw(end)
+        await until(lambda: bool(registration.gone_reasons))
+        other = Member(port)
+        await other.offered()
+        assert len(registration.gone_reasons) == 1 and not failures
+        for each in (stranger, other):
+            each.peer.close()
 
 
 async def test_a_member_that_was_stopped_and_wakes_up_is_gone_and_not_refused() -> None:

@@ -240,7 +240,7 @@ class Hub:
     def _damaged(self, session: Session | None, connection: Connection, why: str) -> None:
         """End a session, so that its peer comes anew and all that it has not answered is delivered again."""
         self._decline(connection, DAMAGED, why)
-        if session is not None:
+        if session is not None and session.id in self._sessions:  # one refusal too many has ended it already
             self._end_session(session, why)
 
     def _farewell(self, session: Session, why: str) -> None:

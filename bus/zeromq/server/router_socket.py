@@ -133,9 +133,10 @@ class RouterSocket:
         return self._socket.closed
 
     def stop(self) -> bool:
-        """Stop reading, except by `wait`; returns whether the socket had been started."""
+        """Stop reading, except by `wait`; returns whether it was reading. A second call has no effect."""
+        was_reading = self._started is not None and not self._is_closing
         self._is_closing = True
-        if self._started is None:
+        if self._started is None or not was_reading:
             return False
         self._started[1].close()
         self._pause()

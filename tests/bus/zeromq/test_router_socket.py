@@ -74,6 +74,14 @@ def test_nothing_is_heard_over_a_connection_that_was_hung_up_on() -> None:
     assert (heard, refused) == ([STRANGERS_STRIKES + 1], ["too-many-refusals"])
 
 
+async def test_a_socket_stops_once_though_closing_is_interrupted_and_done_again() -> None:
+    with listening(lambda *message: None, lambda *refusal: None) as router:
+        assert not router.stop()
+    with listening(lambda *message: None, lambda *refusal: None) as router:
+        router.start(1000.0, lambda: None, lambda: None)
+        assert [router.stop(), router.stop()] == [True, False]
+
+
 def test_a_handshake_for_a_server_with_another_key_is_not_said_to_be_another_protocol() -> None:
     refused: list[str] = []
     with (

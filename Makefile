@@ -14,7 +14,7 @@ PARALLEL := -n 2 --dist loadfile --max-worker-restart 1
 comma := ,
 FOLDERS := $(shell find agents algorithms bus models scenarios seedbus studies -type d -not -name __pycache__)
 
-.PHONY: install demo lm federation test slow coverage lint bench peers gpu gpu-here soak docs site clean
+.PHONY: install demo lm federation test slow coverage lint bench peers schedules gpu gpu-here soak docs site clean
 
 install: $(VENV)/.installed
 
@@ -40,6 +40,11 @@ lm: install
 # network namespaces: elsewhere it says so and ends with exit code 3
 federation: install
 	$(BIN)/python benchmarks/federation.py $(FEDERATION)
+
+# runs on drawn schedules, from the first seed that is not counted yet; SEEDS=N, and SCHEDULES="--write docs" to count them
+SEEDS ?= 2000
+schedules: install
+	$(BIN)/python -P benchmarks/schedules.py --seeds $(SEEDS) $(SCHEDULES)
 
 test: install
 	$(BIN)/pytest $(PARALLEL)

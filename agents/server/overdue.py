@@ -13,7 +13,7 @@ from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import Round
-from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused, sums
+from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused
 from seedbus.bus.records import Count
 from seedbus.bus.transport import Client
 
@@ -251,7 +251,7 @@ class Streamed(Buffered):
         self, algorithm: AnyAlgorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
     ) -> tuple[Any, Any]:
         fresh = [LateReports(current.plan, current.reports, 1 / self._policy.size)] if current.reports else []
-        return sums(algorithm).aggregate_each(state, current.plan, [*late, *fresh])
+        return algorithm.aggregate(state, current.plan, None, late=[*late, *fresh])
 
 
 def overdue_rounds(policy: Participation) -> OverdueRounds:

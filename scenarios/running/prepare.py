@@ -206,7 +206,9 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     shapes: Shapes = ()
     if algorithm.facts.needs_layers:
         if not isinstance(problem, HasShapes):
-            raise ScenarioError("task", [f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none"])
+            raise ScenarioError(
+                "task", [f"algorithm {algorithm.facts.label} needs layers, and {scenario.task.name} has none"]
+            )
         shapes = problem.shapes()
     algorithm = algorithm.sized(problem.dimension, shapes)
     if scenario.seed_shift and isinstance(algorithm, ScalarOnly):

@@ -51,7 +51,9 @@ def break_even(run: Subject) -> Finding:
     """Count them. Raises `NotHere`."""
     algorithm, commits = run.algorithm, run.commits
     if algorithm.facts.is_dense:
-        raise NotHere(f"{algorithm.name} is dense: every plan has the whole model, and nobody catches up by commits")
+        raise NotHere(
+            f"{algorithm.facts.label} is dense: every plan has the whole model, and nobody catches up by commits"
+        )
     if not run.scenario.has_server:
         raise NotHere("nodes without a server send each other the commits that they lack, and no snapshots")
     if len(commits) < 2:

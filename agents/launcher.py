@@ -31,6 +31,7 @@ from seedbus.algorithms.contract import BadPayload
 from seedbus.algorithms.directions import reference, selftest_once, use_all_cores
 from seedbus.bus import (
     Bus,
+    Callbacks,
     Deadlock,
     EndOfTime,
     FaultHooks,
@@ -214,13 +215,15 @@ class _ServerRun:
             self.ledger,
             Links(spec.network, spec.seed, hooks, last_ns=self.clock.last_ns),
             hooks,
-            tally=self.coordinator.reader.tally,
-            on_decoded=self.coordinator.reader.read_together,
-            answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
-            measure_ns=lambda client, round, seeds: self.pace.time_ns(client, round, 1, seeds),
+            calls=Callbacks(
+                tally=self.coordinator.reader.tally,
+                answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
+                measure_ns=lambda client, round, seeds: self.pace.time_ns(client, round, 1, seeds),
+                on_decoded=self.coordinator.reader.read_together,
+                on_answer=self.coordinator.positions.on_answer,
+                on_delivery=self.coordinator.positions.on_delivery,
+            ),
             report_limit=spec.report_limit,
-            on_answer=self.coordinator.positions.on_answer,
-            on_delivery=self.coordinator.positions.on_delivery,
         )
         interruptions = [outages] if outages else []
         self.server = Server(self.bus, self.coordinator, self.availability, interruptions, journal, observer, stop)

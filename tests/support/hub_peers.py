@@ -20,7 +20,7 @@ from worlds import scenario
 from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
-from seedbus.bus.zeromq import Hub, Limits
+from seedbus.bus.zeromq import Entrance, Hub, Limits
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 
@@ -62,12 +62,11 @@ async def hub_at(
     """Run a hub; yields the hub and its port."""
     limits = Limits(heartbeat_s, **options)
     hub = Hub(
-        "tcp://127.0.0.1:*",
+        Entrance("tcp://127.0.0.1:*", rights=lambda is_own, user: ANYBODY),
         bytes(8),
         limits=limits,
         redelivers=redelivers,
         report_limit=report_limit,
-        rights=lambda is_own, user: ANYBODY,
     )
     hub.start(registration)
     try:

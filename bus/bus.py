@@ -109,16 +109,11 @@ class Bus:
         self.ledger = ledger
         self.links = links
         self.rules = rules
-        calls = calls or Callbacks()
-        self._tally = calls.tally
-        self._answer_ns = calls.answer_ns
-        self._measure_ns = calls.measure_ns
-        self._on_decoded = calls.on_decoded
-        self._on_delivery = calls.on_delivery
+        self._calls = calls or Callbacks()
         self._report_limit = max(report_limit, SHORT)
         self._encoder = Encoder()
         self.answers = PendingReplies(
-            clock, transport, send=self._send_answer, record_notes=self._record_carried, on_answer=calls.on_answer
+            clock, transport, send=self._send_answer, record_notes=self._record_carried, on_answer=self._calls.on_answer
         )
         self.refused: Counter[tuple[int | None, str]] = Counter()
         self._mailboxes: dict[int, Mailbox] = {}
@@ -183,7 +178,7 @@ class Bus:
         """
         frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
         key = (Kind.WAKE, client, round, 0, 0)
-        self._on_delivery(key, most, NO_TALLY)
+        self._calls.on_delivery(key, most, NO_TALLY)
         answered = self.answers.expect(key, most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._flush_soon()
@@ -334,11 +329,11 @@ class Bus:
 
     def _deliver(self, recipient: int, message: InFlightMessage) -> int:
         """Give a message to the transport and expect its answer. Returns what `OnDelivery` does."""
-        repeated, needed_ns = self._on_delivery(message.key, message.base, message.tally), 0
+        repeated, needed_ns = self._calls.on_delivery(message.key, message.base, message.tally), 0
         if message.key[0] is PLAN:
-            needed_ns = self._answer_ns(recipient, message.key[2], message.tally.seeds - repeated)
+            needed_ns = self._calls.answer_ns(recipient, message.key[2], message.tally.seeds - repeated)
         elif message.key[0] is MEASURE:
-            needed_ns = self._measure_ns(recipient, message.key[2], message.tally.seeds - repeated)
+            needed_ns = self._calls.measure_ns(recipient, message.key[2], message.tally.seeds - repeated)
         answered = self.answers.expect(message.key, message.base, self.clock.now_ns + needed_ns)
         self.transport.deliver(recipient, message.frame, answered, message.tail)
         self._flush_soon()
@@ -377,7 +372,7 @@ class Bus:
             if envelope is not None:
                 envelopes.append(envelope)
         if len(envelopes) > 1:
-            self._on_decoded(envelopes)
+            self._calls.on_decoded(envelopes)
 
     def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""
@@ -405,7 +400,7 @@ class Bus:
             else:
                 frame_kind, _, frame_round, base, _ = envelope
                 key = next_key(self._occurrences, frame_kind, client, frame_round)
-                tally = self._tally(envelope)
+                tally = self._calls.tally(envelope)
                 if has_faults and frame_kind is REPORT:
                     self.rules.reported(client, frame_round)
                 if len(frame) > SHORT:

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import CommitGap, Replica, Vector, pending
+from seedbus.algorithms.contract import Algorithm, CommitGap, Replica, Vector, pending
 from seedbus.vector import is_on_host
 
 
@@ -29,7 +28,7 @@ class Replicas:
 
     def __init__(
         self,
-        algorithm: AnyAlgorithm,
+        algorithm: Algorithm,
         x0: Callable[[], Replica],
         *,
         shares: bool = True,

@@ -203,6 +203,12 @@ class ScalarOnly(ScalarFields):
             model.advance(of_step)
         return model.point
 
+    def _committed(self, replica: Replica, plan: ScalarPlan, scalars: Scalars, learning_rate: float) -> Vector:
+        """Return the model that a commit of one client's scalars would make."""
+        own, term = replica.copy(), Term(plan.round, plan.seed, scalars)
+        self.apply(own, [ScalarCommit(own.version + 1, plan.round, learning_rate, (term,))])
+        return self.point(own)
+
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         """Return what a client reports of the P scalars of one local step, for instance their signs.
 

@@ -212,12 +212,10 @@ def sendable(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Sc
 
     Scalars that are infinite or NaN are kept, and the server refuses them.
     """
-    if not isinstance(report, Declined) and np.isfinite(report).all():
-        try:
-            grid.numbers(report, learning_rate)
-        except OverflowError as error:
-            return Declined("overflow", str(error))
-    return report
+    if isinstance(report, Declined) or not np.isfinite(report).all():
+        return report
+    numbers = own_numbers(grid, learning_rate, report)
+    return numbers if isinstance(numbers, Declined) else report
 
 
 def own_numbers(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
-from seedbus.agents.messages import AnyAlgorithm
+from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Fate, Kind
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
@@ -112,7 +112,7 @@ def _plot(sizes: Mapping[int, int], whole: int) -> Plot:
     return Plot.of_lines("Catching up", "missed commits (log scale)", "kB", drawn, is_log=True)
 
 
-def catch_up_bytes(algorithm: AnyAlgorithm, commits: Sequence[Any], lag: int) -> int:
+def catch_up_bytes(algorithm: Algorithm, commits: Sequence[Any], lag: int) -> int:
     """Return the bytes of what a client is sent that missed the last `lag` of the commits."""
     return len(msgpack.packb(algorithm.pack_commits(commits[len(commits) - lag :]).body))
 

@@ -60,14 +60,8 @@ async def hub_at(
     **options: Any,
 ) -> AsyncIterator[tuple[Hub, int]]:
     """Run a hub; yields the hub and its port."""
-    limits = Limits(heartbeat_s, **options)
-    hub = Hub(
-        Entrance("tcp://127.0.0.1:*", rights=lambda is_own, user: ANYBODY),
-        bytes(8),
-        limits=limits,
-        redelivers=redelivers,
-        report_limit=report_limit,
-    )
+    limits, here = Limits(heartbeat_s, **options), Entrance("tcp://127.0.0.1:*", rights=lambda is_own, user: ANYBODY)
+    hub = Hub(here, bytes(8), limits=limits, redelivers=redelivers, report_limit=report_limit)
     hub.start(registration)
     try:
         yield hub, int(hub.endpoint.rpartition(":")[2])

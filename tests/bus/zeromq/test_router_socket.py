@@ -21,14 +21,8 @@ WITHIN_MS = 120_000
 @contextmanager
 def listening(heard: Any, refused: Any, keys: KeyPair | None = None) -> Iterator[RouterSocket]:
     context = zmq.Context[zmq.Socket[bytes]]()
-    router = RouterSocket(
-        context,
-        Entrance("tcp://127.0.0.1:*", keys=keys),
-        2**20,
-        heard=heard,
-        left=lambda connection, why: None,
-        refused=refused,
-    )
+    here = Entrance("tcp://127.0.0.1:*", keys=keys)
+    router = RouterSocket(context, here, 2**20, heard=heard, left=lambda connection, why: None, refused=refused)
     try:
         yield router
     finally:

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Declined, Replica, ReportRefused
+from seedbus.algorithms.contract import Algorithm, Declined, Replica, ReportRefused
 from seedbus.bus import Envelope
 
 
@@ -114,12 +113,12 @@ class ClientPart:
             Declined: it is not followed.
         """
 
-    def measured(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+    def measured(self, algorithm: Algorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
         """Return what came of a client's work as it goes on."""
         return outcome
 
     def sent(
-        self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
+        self, algorithm: Algorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
     ) -> WorkResult:
         """Return what came of a client's work as it leaves the client.
 
@@ -144,7 +143,7 @@ class ClientPart:
 WorkResult = tuple[Any, Any] | Declined
 """What came of a client's work: its report and what it remembers, or why it declines."""
 
-ReportFilter = Callable[[AnyAlgorithm, Any, dict[int, Any]], dict[int, Any]]
+ReportFilter = Callable[[Algorithm, Any, dict[int, Any]], dict[int, Any]]
 """Returns the reports of one round, of which a plan is the second argument, as a commit is to have them."""
 
 

@@ -18,7 +18,6 @@ from seedbus.agents.garbage import BuiltToLast, collected_after
 from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.monitor import Monitor
 from seedbus.agents.observer import Observer
 from seedbus.agents.round_record import ClosedRound
@@ -27,10 +26,11 @@ from seedbus.agents.server.outages import Outages
 from seedbus.agents.server.run_spec import RunSpec
 from seedbus.agents.server.server import Server
 from seedbus.agents.stop_request import StopRequest
-from seedbus.algorithms.contract import BadPayload
+from seedbus.algorithms.contract import Algorithm, BadPayload
 from seedbus.algorithms.directions import reference, selftest_once, use_all_cores
 from seedbus.bus import (
     Bus,
+    Callbacks,
     Deadlock,
     EndOfTime,
     FaultHooks,
@@ -134,14 +134,14 @@ def outcome_in(journal: Journal) -> Outcome | None:
         raise JournalDamaged(journal.folder / FILE, 0, f"its {OUTCOME} cannot be read ({error})") from None
 
 
-def history(algorithm: AnyAlgorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
+def history(algorithm: Algorithm, journal: Journal, after: int = 0) -> Iterator[Any]:
     """Yield the commits of a journal from version `after` + 1 on, verified; of a dense run those that are kept."""
     for stored in journal.rounds(after):
         if stored.commit:
             yield from unpacked(algorithm, stored, journal.folder / FILE)
 
 
-def unpacked(algorithm: AnyAlgorithm, stored: StoredRound, path: Path) -> list[Any]:
+def unpacked(algorithm: Algorithm, stored: StoredRound, path: Path) -> list[Any]:
     """Return the commits of a round of the journal `path`. Raises `JournalDamaged`."""
     try:
         return list(algorithm.unpack_commits(stored.commit))
@@ -214,13 +214,15 @@ class _ServerRun:
             self.ledger,
             Links(spec.network, spec.seed, hooks, last_ns=self.clock.last_ns),
             hooks,
-            tally=self.coordinator.reader.tally,
-            on_decoded=self.coordinator.reader.read_together,
-            answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
-            measure_ns=lambda client, round, seeds: self.pace.time_ns(client, round, 1, seeds),
+            calls=Callbacks(
+                tally=self.coordinator.reader.tally,
+                answer_ns=self._equal_answer_ns if self.pace.is_equal else self._answer_ns,
+                measure_ns=lambda client, round, seeds: self.pace.time_ns(client, round, 1, seeds),
+                on_decoded=self.coordinator.reader.read_together,
+                on_answer=self.coordinator.positions.on_answer,
+                on_delivery=self.coordinator.positions.on_delivery,
+            ),
             report_limit=spec.report_limit,
-            on_answer=self.coordinator.positions.on_answer,
-            on_delivery=self.coordinator.positions.on_delivery,
         )
         interruptions = [outages] if outages else []
         self.server = Server(self.bus, self.coordinator, self.availability, interruptions, journal, observer, stop)

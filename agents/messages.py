@@ -23,7 +23,6 @@ from seedbus.bus.text import printable
 from seedbus.pieces import Frame, stored
 
 RecordT = TypeVar("RecordT")
-AnyAlgorithm = Algorithm
 
 Outgoing = tuple[Envelope, Tally]
 """A message to send, and what it carries in the papers' units."""
@@ -110,7 +109,7 @@ def spans(versions: Sequence[tuple[int, int]]) -> list[Span]:
 
 
 def welcome(
-    algorithm: AnyAlgorithm,
+    algorithm: Algorithm,
     recipient: int,
     version: int,
     versions: Sequence[int] = (),
@@ -167,7 +166,7 @@ class Welcome(NamedTuple):
     base: PackedReplica | None
 
 
-def unpack_welcome(algorithm: AnyAlgorithm, envelope: Envelope, held: list[int]) -> Welcome:
+def unpack_welcome(algorithm: Algorithm, envelope: Envelope, held: list[int]) -> Welcome:
     """Return what a WELCOME says to a process whose followers are at the versions `held`. Raises `BadPayload`."""
     *body, packed = envelope.body if len(envelope.body) > 3 else [*envelope.body, None]
     column, commits, notes = read_body(tuple[bytes, list[Any], bytes], envelope._replace(body=body))
@@ -203,7 +202,7 @@ def unpack_refuse(envelope: Envelope) -> tuple[str, str]:
     return printable(reason, 64), printable(detail, 1024)
 
 
-def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:
+def pack_plan(algorithm: Algorithm, client: int, plan: Any, missed: Sequence[Any]) -> tuple[Envelope, Tally]:
     """Return a PLAN with the commits that the client missed. The plan's round and version are in the header."""
     packed, commits = algorithm.pack_plan(plan), algorithm.pack_commits(missed)
     tally = _carried(algorithm, commits, missed, plan.version)
@@ -211,7 +210,7 @@ def pack_plan(algorithm: AnyAlgorithm, client: int, plan: Any, missed: Sequence[
     return Envelope(PLAN, client, plan.round, plan.version, [packed.body, commits.body]), tally
 
 
-def _carried(algorithm: AnyAlgorithm, commits: Packed, missed: Sequence[Any], version: int) -> Tally:
+def _carried(algorithm: Algorithm, commits: Packed, missed: Sequence[Any], version: int) -> Tally:
     """Return what the commits that lead a client to a version carry."""
     facts = algorithm.facts
     can_be_sum = facts.most_catch_up_bytes is not None
@@ -224,19 +223,19 @@ def _carried(algorithm: AnyAlgorithm, commits: Packed, missed: Sequence[Any], ve
     )
 
 
-def unpack_plan(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[Any, list[Any]]:
+def unpack_plan(algorithm: Algorithm, envelope: Envelope) -> tuple[Any, list[Any]]:
     """Return a plan and the commits before it. Raises `BadPayload`."""
     packed, commits = read_body(tuple[list[Any], list[Any]], envelope)
     return algorithm.unpack_plan(packed, envelope.round, envelope.base), algorithm.unpack_commits(commits)
 
 
-def pack_report(algorithm: AnyAlgorithm, client: int, plan: Any, report: Any, digests: dict[str, bytes]) -> Envelope:
+def pack_report(algorithm: Algorithm, client: int, plan: Any, report: Any, digests: dict[str, bytes]) -> Envelope:
     """Return a REPORT; digests: of the client's replica, by field, or {} if none are due."""
     body, proof = algorithm.pack_report(plan, report).body, b"".join(digests.values())
     return Envelope(REPORT, client, plan.round, plan.version, [*body, proof] if proof else body)
 
 
-def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
+def unpack_report(algorithm: Algorithm, envelope: Envelope, plan: Any, *, has_digests: bool) -> tuple[Any, bytes]:
     """Return a report that may be aggregated, and the digests of its replica, concatenated; b"" if none are due.
 
     Raises:
@@ -250,7 +249,7 @@ def unpack_report(algorithm: AnyAlgorithm, envelope: Envelope, plan: Any, *, has
     return read_report(algorithm, body, plan), proof
 
 
-def read_report(algorithm: AnyAlgorithm, body: Any, plan: Any) -> Any:
+def read_report(algorithm: Algorithm, body: Any, plan: Any) -> Any:
     """Return a packed report that may be aggregated. Raises `BadPayload`, `ReportRefused`."""
     (report,) = algorithm.read_reports([body], plan)
     if isinstance(report, BadPayload | ReportRefused):
@@ -276,12 +275,12 @@ def pack_peak(client: int, plan: Any, peak: Packed) -> tuple[Envelope, Tally]:
     return Envelope(Kind.PEAK, client, plan.round, plan.version, peak.body), Tally(scalars=peak.scalars)
 
 
-def pack_commit(algorithm: AnyAlgorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:
+def pack_commit(algorithm: Algorithm, round: int, version: int, commits: Sequence[Any], wants: int) -> Envelope:
     """Return a COMMIT for the evaluator; version: the one after these commits; wants: flags `EVALUATE`, `DIGEST`."""
     return Envelope(Kind.COMMIT, EVALUATOR, round, version, [algorithm.pack_commits(commits, whole=True).body, wants])
 
 
-def unpack_commit(algorithm: AnyAlgorithm, envelope: Envelope) -> tuple[list[Any], int]:
+def unpack_commit(algorithm: Algorithm, envelope: Envelope) -> tuple[list[Any], int]:
     """Return the commits and the flags. Raises `BadPayload`."""
     body, wants = read_body(tuple[list[Any], int], envelope)
     return algorithm.unpack_commits(body), wants
@@ -331,14 +330,14 @@ class Evaluation:
             raise BadPayload(f"an EVALUATION's digests are not of {DIGEST_BYTES} bytes each")
 
 
-def pack_measure(algorithm: AnyAlgorithm, client: int, round: int, version: int, missed: Sequence[Any]) -> Outgoing:
+def pack_measure(algorithm: Algorithm, client: int, round: int, version: int, missed: Sequence[Any]) -> Outgoing:
     """Return a MEASURE: the client is to measure `version`, to which the commits that it missed lead it."""
     commits = algorithm.pack_commits(missed)
     message = Envelope(Kind.MEASURE, client, round, version, [commits.body])
     return message, _carried(algorithm, commits, missed, version)
 
 
-def unpack_measure(algorithm: AnyAlgorithm, envelope: Envelope) -> list[Any]:
+def unpack_measure(algorithm: Algorithm, envelope: Envelope) -> list[Any]:
     """Return the commits. Raises `BadPayload`."""
     (commits,) = read_body(tuple[list[Any]], envelope)
     return algorithm.unpack_commits(commits)
@@ -377,7 +376,7 @@ class Measured:
         return Measured(envelope.client, envelope.round, envelope.base, samples, sums)
 
 
-def tally(algorithm: AnyAlgorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
+def tally(algorithm: Algorithm, is_verified: Callable[[int], bool], envelope: Envelope) -> Tally:
     """Return what a follower's message carries; is_verified: whether reports at a version have digests."""
     kind, _, round, base, body = envelope
     if kind is not REPORT:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import BadPayload, Declined, Replica, ReportRefused, Shapes, commits_after
+from seedbus.algorithms.contract import BadPayload, Declined, Replica, ReportRefused, Shapes
 from seedbus.settings import Settings
 from seedbus.vector import Vector
 
@@ -45,9 +45,6 @@ class BaseAlgorithm(Settings):
 
     def point(self, replica: Replica, newest: Any = None) -> Vector:
         return replica.x
-
-    def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
-        return commits_after(version, commits)
 
     # -- reports
 

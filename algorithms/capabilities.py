@@ -19,10 +19,10 @@ class Facts:
         takes_late: whether late reports may enter a commit. They may not if directions depend on the replica's state,
             or if the step is not linear in Δ.
         is_order_free: whether any order and grouping of the same reports into commits lead to the same model, to the
-            bit, by `Sums.aggregate_each`.
+            bit, and so `aggregate` takes None for the reports of its round.
         is_widened: whether `point` takes memory of its own, which an evaluation should not take.
         is_exact: whether x is an exact sum of commits.
-        adds_up: whether reports are whole numbers, whose sum is all that the rule `mean` needs (`Sums`).
+        adds_up: whether reports are whole numbers (`Sums`), and `aggregate` takes their sum in their place (`Total`).
         tracks_sums: whether clients remember what they report, as the server has it: then it may not be clipped there.
         law: the law of the directions that it draws, or its name; None if it draws none, so that no kernel is needed.
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.
@@ -43,8 +43,8 @@ class Facts:
         channel: the channel over which reports come; None: the network alone. A round asks those whom it reaches, and
             tells them the peak of their reports.
         caveats: warnings about its settings, one sentence each.
-        most_catch_up_bytes: the most bytes that `pack_commits` takes for any number of commits; None if they grow with
-            the number.
+        most_catch_up_bytes: the most bytes that `pack_commits` takes for any number of commits, which are then sums of
+            several, or hold the whole replica; None if they grow with the number.
         commits_vary: whether the bytes of a commit depend on the values of scalars, and not only on how many there are.
         scalars_formula: how many scalars a report has, in the papers' letters.
         beside_scalars: what a report holds besides its scalars, as words of a sentence.

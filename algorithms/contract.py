@@ -201,9 +201,22 @@ class LateReports(NamedTuple):
     weight: float
 
 
+class Total(NamedTuple):
+    """The sum of a round's reports in the place of these, of an algorithm whose facts say `adds_up`.
+
+    Attributes:
+        numbers: the sum of their numbers, int64, in the shape of one report's.
+        divisor: how many there are, or what the sum is divided by in the place of that.
+    """
+
+    numbers: NDArray[np.int64]
+    divisor: int
+
+
 Plan = Any
 Report = Any
-Commit = Any  # with the attributes `version` and `round`, which the log uses
+Reports = Any  # client → report, or with some facts a `Total`, or None: see `Server.aggregate`
+Commit = Any  # with the attributes `version` and `round`, which the log uses, and `base` if it may be a sum of commits
 
 
 class Payloads(Protocol):
@@ -228,6 +241,13 @@ class Payloads(Protocol):
         ...
 
     def unpack_commits(self, body: Any) -> list[Commit]: ...
+    def values(self, report: Report) -> Vector:
+        """Return the values of a report, an array of any shape."""
+        ...
+
+    def with_values(self, report: Report, values: Vector) -> Report:
+        """Return the report with other values in place of its own, of the same shape."""
+        ...
 
 
 class Follower(Protocol):
@@ -239,14 +259,6 @@ class Follower(Protocol):
 
     def replica(self, x0: Vector) -> Replica:
         """Return version 0: a copy of x₀, and the algorithm's own fields at their initial values."""
-        ...
-
-    def pending(self, version: int, commits: Sequence[Commit]) -> Sequence[Commit]:
-        """Return those of the commits that a replica at `version` has to fold.
-
-        Raises:
-            CommitGap: a version is missing.
-        """
         ...
 
     def apply(self, replica: Replica, commits: Sequence[Commit]) -> None:
@@ -333,7 +345,7 @@ class Server(Protocol):
         self,
         state: Any,
         plan: Plan,
-        reports: Mapping[int, Report],
+        reports: Reports,
         *,
         share: float = 1.0,
         late: Sequence[LateReports] = (),
@@ -346,7 +358,10 @@ class Server(Protocol):
         Args:
             state: the state after the previous commit.
             plan: the plan of this round.
-            reports: client → report of this round; may be empty if there are late reports.
+            reports: client → report of this round; may be empty if there are late reports. If the facts say `adds_up`,
+                also their sum, of which the same commit is made, to the bit. If they say `is_order_free`, also None:
+                the round goes on, and each of the late reports counts alone, as a function of the report, its own plan
+                and its weight. So any order and any grouping of these into commits lead to the same model, to the bit.
             share: weight of this round's own reports, all together, when late reports are aggregated too.
             late: reports of earlier rounds to aggregate too.
             members: number of clients from which the cohort was drawn.
@@ -356,23 +371,12 @@ class Server(Protocol):
         """
         ...
 
-    def values(self, report: Report) -> Vector:
-        """Return the values of a report, an array of any shape."""
-        ...
-
-    def with_values(self, report: Report, values: Vector) -> Report:
-        """Return the report with other values in place of its own, of the same shape."""
-        ...
-
 
 class Algorithm(Follower, Server, Payloads, Protocol):
     """The contract of an algorithm: what every follower does, what the server does, and what travels between them.
 
     Agents treat plans, reports and commits as opaque.
     """
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def facts(self) -> Facts:
@@ -391,11 +395,10 @@ class Algorithm(Follower, Server, Payloads, Protocol):
 
 
 class Sums(Protocol):
-    """What an algorithm does besides whose facts say `adds_up` or, for the last member, `is_order_free`.
+    """What travels, besides, of an algorithm whose facts say `adds_up`: reports of whole numbers.
 
-    Secure aggregation (agents/secure) masks reports of whole numbers, so that their server learns the sum and nothing
-    else, and differential privacy (agents/privacy) clips them and adds noise to their sum. A stream
-    (`participation.mode: stream`) commits reports as they come.
+    Secure aggregation (agents/secure) masks them, so that their server learns the sum and nothing else, and
+    differential privacy (agents/privacy) clips them and adds noise to their sum.
     """
 
     def numbers(self, report: Report) -> NDArray[np.int32]:
@@ -404,39 +407,6 @@ class Sums(Protocol):
 
     def of_numbers(self, plan: Plan, numbers: NDArray[np.int32] | int) -> Report:
         """Return the report with these numbers, or with one number everywhere, and with nothing else of its client."""
-        ...
-
-    def aggregate_sum(
-        self, state: Any, plan: Plan, total: NDArray[np.int64], count: int, *, members: int = 0
-    ) -> tuple[Commit, Any]:
-        """Server: return the commit that `aggregate` makes from reports by the rule `mean`, to the bit, and the state.
-
-        Args:
-            state: the state after the previous commit.
-            plan: the plan of the round.
-            total: the sum of the reports' numbers, in the shape of one.
-            count: how many there are, or what the sum is divided by in their place.
-            members: as in `aggregate`.
-
-        Raises:
-            OverflowError: the model would leave the range of its numbers.
-        """
-        ...
-
-    def aggregate_each(self, state: Any, plan: Plan, groups: Sequence[LateReports]) -> tuple[Commit, Any]:
-        """Server: return one commit of all these reports, and the new state.
-
-        What a report adds is a function of the report, its own plan and its weight. So any order and any grouping of
-        the same reports into commits lead to the same model, to the bit.
-
-        Args:
-            state: the state after the previous commit.
-            plan: the plan of the open round, whose version the commit follows.
-            groups: reports by the plan that they answer, at least one report in all.
-
-        Raises:
-            OverflowError: the model would leave the range of its numbers.
-        """
         ...
 
 
@@ -453,17 +423,37 @@ def sums(algorithm: Algorithm) -> Sums:
     return cast("Sums", algorithm)
 
 
-def commits_after(version: int, commits: Sequence[Commit]) -> Sequence[Commit]:
+def pending(facts: Facts, version: int, commits: Sequence[Commit]) -> Sequence[Commit]:
+    """Return those of an algorithm's commits that a replica at `version` has to fold. Raises `CommitGap`."""
+    if facts.is_dense:
+        return newest_after(version, commits)
+    return commits_after(version, commits, are_sums=facts.most_catch_up_bytes is not None)
+
+
+def newest_after(version: int, commits: Sequence[Commit]) -> Sequence[Commit]:
+    """Return the newest of commits that hold the whole replica, if it is newer than `version`."""
+    newest = max(commits, key=lambda commit: commit.version, default=None)
+    return [] if newest is None or newest.version <= version else [newest]
+
+
+def commits_after(version: int, commits: Sequence[Commit], *, are_sums: bool = False) -> Sequence[Commit]:
     """Return the commits after `version`, of commits in ascending order.
+
+    Args:
+        version: the version of a replica.
+        commits: those that it may fold.
+        are_sums: whether one may be the sum of several, those after the version `base`; it is folded whole.
 
     Raises:
         CommitGap: a version is missing.
     """
     newer = []
     for commit in commits:
-        if commit.version > version + 1:
-            raise CommitGap(version, commit.version)
-        if commit.version == version + 1:
-            newer.append(commit)
-            version += 1
+        if commit.version <= version:
+            continue
+        base = commit.base if are_sums else commit.version - 1
+        if base != version:
+            raise CommitGap(version, base + 1)
+        newer.append(commit)
+        version = commit.version
     return newer

@@ -21,7 +21,7 @@ import zmq
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.transport import OPERATOR, Declined, Rights
-from seedbus.bus.zeromq import Hub, Joining, follow
+from seedbus.bus.zeromq import Entrance, Hub, Joining, follow
 from seedbus.bus.zeromq.keys import Authenticator, Identity, KeyPair
 
 CASES = {"100 clients, 100 B": (100, 100), "1,000 clients, 100 B": (1000, 100), "1 client, 1 MB": (1, 10**6)}
@@ -70,8 +70,8 @@ async def _measure(clients: int, size: int, rounds: int, with_keys: bool) -> tup
     with zmq.Context() as context:
         door = Authenticator(context, lambda key: True) if with_keys else None
         desk = Desk(clients)
-        options = {"report_limit": 2 * size, "context": context, "keys": server if with_keys else None}
-        hub = Hub("tcp://127.0.0.1:*", bytes(8), **options)  # type: ignore[arg-type]
+        entrance = Entrance("tcp://127.0.0.1:*", keys=server if with_keys else None)
+        hub = Hub(entrance, bytes(8), report_limit=2 * size, context=context)
         hub.start(desk)  # type: ignore[arg-type]
         identity = Identity(own, server.public) if with_keys else None
         began = wall_seconds()

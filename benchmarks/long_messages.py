@@ -29,7 +29,7 @@ import numpy as np
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.codec import Encoder, encoded
-from seedbus.bus.zeromq import Hub, Joining, follow
+from seedbus.bus.zeromq import Entrance, Hub, Joining, follow
 from seedbus.models.task import Task
 from seedbus.plugin import load_plugin
 
@@ -94,7 +94,7 @@ async def _echo(size: int) -> None:
     watch, longest = Watch(), size + 2**20
     vector = np.random.default_rng(1).integers(0, 256, size, np.uint8)
     digest = hashlib.blake2b(vector.data).digest()  # now: a hub that is busy answers no PING, and its links leave it
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), report_limit=longest)
+    hub = Hub(Entrance("tcp://127.0.0.1:*"), bytes(8), report_limit=longest)
     desk = Plain(1)
     hub.start(desk)  # type: ignore[arg-type]
     context = multiprocessing.get_context("spawn")

@@ -29,7 +29,7 @@ from plain import Commit, Follower, Recipe
 from rows import Row
 
 from seedbus.algorithms.contract import Replica
-from seedbus.algorithms.directions.kernels import BLOCKS, ONE, kernel, philox_words
+from seedbus.algorithms.directions.kernels import BLOCKS, ONE, Stream, kernel, philox_words
 from seedbus.algorithms.directions.llvm_ops import QUANTILES, gather_quantiles
 from seedbus.algorithms.directions.numba_backend import fastest_look_ups
 from seedbus.algorithms.directions.philox import key_words
@@ -135,7 +135,7 @@ def contenders(dimension: int, laws: Sequence[str]) -> dict[str, dict[str, tuple
 @kernel
 def _words(words, turns):  # type: ignore[no-untyped-def]
     for turn in range(turns):
-        philox_words(words, turn, BLOCKS, 0, 0, 0, 7, 0)
+        philox_words(words, turn, BLOCKS, Stream(0, 0, 7, 0), 0)
 
 
 @kernel

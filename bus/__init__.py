@@ -4,7 +4,7 @@ Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `fault_hooks`, `fi
 `ledger`, `mailbox`, `network`, `pending_replies`, `records`, `spans`, `speeds`, `text`, `transport`, `words`, `zeromq`.
 """
 
-from seedbus.bus.bus import Bus, BusState
+from seedbus.bus.bus import Bus, BusState, Callbacks
 from seedbus.bus.clock import Clock, VirtualClock, WallClock
 from seedbus.bus.codec import decode, encode
 from seedbus.bus.envelope import EVALUATOR, HOST, SERVER, Envelope, Kind, Tally
@@ -45,6 +45,7 @@ __all__ = [
     "Bus",
     "BusError",
     "BusState",
+    "Callbacks",
     "Clock",
     "Compute",
     "Deadlock",

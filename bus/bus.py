@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from seedbus.bus.clock import Clock
 from seedbus.bus.codec import Encoder, encode, encoded
-from seedbus.bus.envelope import MEASURE, NO_TALLY, PLAN, REFUSE, REPORT, SERVER, SHORT, Envelope, Kind, Tally
+from seedbus.bus.envelope import MEASURE, NO_TALLY, PLAN, REPORT, SERVER, SHORT, Envelope, Kind, Tally
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.fault_hooks import FaultCounts, FaultHooks, Verdict
 from seedbus.bus.in_flight import Address, Answer, AnswerState, InFlightMessage, Key, MessageState, next_key
@@ -34,6 +35,28 @@ _TOGETHER = 1024  # answers that are decoded at a time
 OnDelivery = Callable[[Key, int, Tally], int]
 """Called when a message is given to a follower, with its key, version and tally. Returns how many of a plan's seeds are
 in commits that the follower does not fold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What a bus asks the run that it belongs to, and tells it.
+
+    Attributes:
+        tally: returns what the ledger records of a follower's message beside its length.
+        answer_ns: (client, round, number of seeds in the plan, without those of commits that the client does not fold)
+            → nanoseconds that the client needs to answer a plan.
+        measure_ns: the same for a message that asks a client to measure.
+        on_decoded: called with answers that have come together, before they are sent.
+        on_answer: called with every answer; see `OnAnswer`.
+        on_delivery: called with every message that is given to a follower; see `OnDelivery`.
+    """
+
+    tally: Callable[[Envelope], Tally] = lambda envelope: NO_TALLY
+    answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0
+    measure_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0
+    on_decoded: Callable[[Sequence[Envelope]], None] = lambda envelopes: None
+    on_answer: OnAnswer = lambda message, base, frames, notes: False
+    on_delivery: OnDelivery = lambda message, base, tally: 0
 
 
 class BusState(NamedTuple):
@@ -58,14 +81,8 @@ class Bus:
         ledger: gets a row for each message.
         links: latency and bandwidth.
         rules: the scenario's faults.
-        tally: returns what the ledger records of a follower's message beside its length.
-        answer_ns: (client, round, number of seeds in the plan, without those of commits that the client does not fold)
-            → nanoseconds that the client needs to answer a plan.
-        measure_ns: the same for a message that asks a client to measure.
+        calls: what it asks and tells.
         report_limit: maximum bytes of a REPORT in this run.
-        on_decoded: called with answers that have come together, before they are sent.
-        on_answer: called with every answer; see `OnAnswer`.
-        on_delivery: called with every message that is given to a follower; see `OnDelivery`.
 
     Attributes:
         answers: the answers that followers owe.
@@ -84,28 +101,19 @@ class Bus:
         links: Links,
         rules: FaultHooks,
         *,
-        tally: Callable[[Envelope], Tally] = lambda envelope: NO_TALLY,
-        answer_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
-        measure_ns: Callable[[int, int, int], int] = lambda client, round, seeds: 0,
+        calls: Callbacks | None = None,
         report_limit: int = SHORT,
-        on_decoded: Callable[[Sequence[Envelope]], None] = lambda envelopes: None,
-        on_answer: OnAnswer = lambda message, base, frames, notes: False,
-        on_delivery: OnDelivery = lambda message, base, tally: 0,
     ) -> None:
         self.clock = clock
         self.transport = transport
         self.ledger = ledger
         self.links = links
         self.rules = rules
-        self._tally = tally
-        self._answer_ns = answer_ns
-        self._measure_ns = measure_ns
-        self._on_decoded = on_decoded
-        self._on_delivery = on_delivery
+        self._calls = calls or Callbacks()
         self._report_limit = max(report_limit, SHORT)
         self._encoder = Encoder()
         self.answers = PendingReplies(
-            clock, transport, send=self._send_answer, record_notes=self._record_carried, on_answer=on_answer
+            clock, transport, send=self._send_answer, record_notes=self._record_carried, on_answer=self._calls.on_answer
         )
         self.refused: Counter[tuple[int | None, str]] = Counter()
         self._mailboxes: dict[int, Mailbox] = {}
@@ -132,8 +140,7 @@ class Bus:
         frame, tail = (header, body) if len(body) > SHORT else (header + body, b"")
         kind, client, round, base, _ = envelope
         key = next_key(self._occurrences, kind, client, round)
-        now_ns, is_exempt = self.clock.now_ns, kind is REFUSE
-        self._depart(InFlightMessage(now_ns, key, base, len(header), tally, frame, is_exempt, envelope, tail))
+        self._depart(InFlightMessage(self.clock.now_ns, key, base, len(header), tally, frame, envelope, tail))
 
     def send_all(self, messages: Iterable[tuple[Envelope, Tally]]) -> None:
         """Send several messages now, in this order."""
@@ -171,7 +178,7 @@ class Bus:
         """
         frame, _ = encode(Envelope(Kind.WAKE, client, round, most, list(body)))
         key = (Kind.WAKE, client, round, 0, 0)
-        self._on_delivery(key, most, NO_TALLY)
+        self._calls.on_delivery(key, most, NO_TALLY)
         answered = self.answers.expect(key, most, self.clock.now_ns)
         self.transport.deliver(client, frame, answered)
         self._flush_soon()
@@ -322,11 +329,11 @@ class Bus:
 
     def _deliver(self, recipient: int, message: InFlightMessage) -> int:
         """Give a message to the transport and expect its answer. Returns what `OnDelivery` does."""
-        repeated, needed_ns = self._on_delivery(message.key, message.base, message.tally), 0
+        repeated, needed_ns = self._calls.on_delivery(message.key, message.base, message.tally), 0
         if message.key[0] is PLAN:
-            needed_ns = self._answer_ns(recipient, message.key[2], message.tally.seeds - repeated)
+            needed_ns = self._calls.answer_ns(recipient, message.key[2], message.tally.seeds - repeated)
         elif message.key[0] is MEASURE:
-            needed_ns = self._measure_ns(recipient, message.key[2], message.tally.seeds - repeated)
+            needed_ns = self._calls.measure_ns(recipient, message.key[2], message.tally.seeds - repeated)
         answered = self.answers.expect(message.key, message.base, self.clock.now_ns + needed_ns)
         self.transport.deliver(recipient, message.frame, answered, message.tail)
         self._flush_soon()
@@ -365,7 +372,7 @@ class Bus:
             if envelope is not None:
                 envelopes.append(envelope)
         if len(envelopes) > 1:
-            self._on_decoded(envelopes)
+            self._calls.on_decoded(envelopes)
 
     def _send_answer(self, answer: Answer) -> None:
         """Send a follower's answer, which is due and has come."""
@@ -393,9 +400,11 @@ class Bus:
             else:
                 frame_kind, _, frame_round, base, _ = envelope
                 key = next_key(self._occurrences, frame_kind, client, frame_round)
-                tally = self._tally(envelope)
+                tally = self._calls.tally(envelope)
                 if has_faults and frame_kind is REPORT:
                     self.rules.reported(client, frame_round)
                 if len(frame) > SHORT:
                     envelope = None  # decoded again at arrival: until then memory would hold the content twice
-            self._depart(InFlightMessage(self.clock.now_ns, key, base, header_bytes, tally, frame, is_exempt, envelope))
+            message = InFlightMessage(self.clock.now_ns, key, base, header_bytes, tally, frame, envelope)
+            message.is_exempt = is_exempt
+            self._depart(message)

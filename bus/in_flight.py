@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from seedbus.bus.codec import decode, decode_parts
-from seedbus.bus.envelope import SERVER, Envelope, Kind, Tally, ends
+from seedbus.bus.envelope import REFUSE, SERVER, Envelope, Kind, Tally, ends
 from seedbus.bus.errors import MalformedEnvelope
 from seedbus.bus.ledger import DELIVERED, REFUSED, Fate
 from seedbus.bus.records import Count, Whole
@@ -91,7 +91,6 @@ class InFlightMessage:
         header_bytes: int,
         tally: Tally,
         frame: Frame,
-        is_exempt: bool = False,
         envelope: Envelope | None = None,
         tail: Frame = b"",
     ) -> None:
@@ -106,23 +105,16 @@ class InFlightMessage:
         self.frame = frame
         self.tail = tail
         self.envelope = envelope
-        self.is_exempt = is_exempt
+        self.is_exempt = kind is REFUSE
         self.is_damaged = False
         self.size = len(frame) + len(tail)
 
     def copied(self, number: int) -> InFlightMessage:
         """Return its duplicate number `number`, counted from 1."""
-        return InFlightMessage(
-            self.sent_ns,
-            (*self.key[:4], number),
-            self.base,
-            self.header_bytes,
-            self.tally,
-            self.frame,
-            self.is_exempt,
-            self.envelope,
-            self.tail,
-        )
+        sizes = self.base, self.header_bytes, self.tally
+        copy = InFlightMessage(self.sent_ns, (*self.key[:4], number), *sizes, self.frame, self.envelope, self.tail)
+        copy.is_exempt = self.is_exempt
+        return copy
 
     @property
     def billed_size(self) -> int:
@@ -160,10 +152,9 @@ class InFlightMessage:
     @staticmethod
     def unpack(state: MessageState) -> InFlightMessage:
         key = (state.kind, state.client, state.round, state.occurrence, state.copy)
-        message = InFlightMessage(
-            state.sent_ns, key, state.base, state.header_bytes, state.tally, restored(state.frame), state.is_exempt
-        )
-        message.due_ns, message.is_damaged = state.due_ns, state.is_damaged
+        sizes = state.base, state.header_bytes, state.tally
+        message = InFlightMessage(state.sent_ns, key, *sizes, restored(state.frame))
+        message.due_ns, message.is_damaged, message.is_exempt = state.due_ns, state.is_damaged, state.is_exempt
         return message
 
     def flip(self, positions: Iterable[float]) -> None:

@@ -44,7 +44,9 @@ from seedbus.algorithms.contract import (
     Replica,
     ReportRefused,
     Sizes,
+    Total,
     Work,
+    commits_after,
 )
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
@@ -117,6 +119,7 @@ __all__ = [
     "Slowed",
     "Speeds",
     "Task",
+    "Total",
     "TrackedRun",
     "Tracker",
     "TrackerRun",
@@ -126,6 +129,7 @@ __all__ = [
     "Verdict",
     "Work",
     "check",
+    "commits_after",
     "descend",
     "divide",
     "load_module",

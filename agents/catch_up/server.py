@@ -23,8 +23,8 @@ from seedbus.agents.catch_up.commit_window import CommitWindow, Reload
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
 from seedbus.agents.catch_up.snapshots import Snapshot, Snapshots
-from seedbus.agents.messages import AnyAlgorithm, Outgoing, PackedReplica
-from seedbus.algorithms.contract import ReportRefused
+from seedbus.agents.messages import Outgoing, PackedReplica
+from seedbus.algorithms.contract import Algorithm, ReportRefused
 from seedbus.bus import Envelope, Kind, Tally
 from seedbus.bus.records import Count, Whole
 from seedbus.bus.transport import Client
@@ -65,7 +65,7 @@ class CatchUp(Snapshots):
 
     def __init__(
         self,
-        algorithm: AnyAlgorithm,
+        algorithm: Algorithm,
         lag: Lag | None,
         versions: Mapping[int, int],
         *,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from seedbus.agents.client.tampering import HONEST, Tampering
 from seedbus.agents.extensions import ClientPart
 from seedbus.agents.measuring.client import OwnParts
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.contract import Algorithm, Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class ClientSpec:
         parts: makes what extends the work of a process's clients, in the order in which it does.
     """
 
-    algorithm: AnyAlgorithm
+    algorithm: Algorithm
     split: str | None = "test"
     measures: OwnParts | None = None
     verify_every: int = 0

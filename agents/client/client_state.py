@@ -22,8 +22,7 @@ from typing import Any
 import msgpack
 
 from seedbus.agents.errors import Forgotten, RunFolderError
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import BadPayload
+from seedbus.algorithms.contract import Algorithm, BadPayload
 from seedbus.bus.files import PRIVATE, atomic_write, check_folder, make_folder, read, remove
 from seedbus.discovery import PluginError
 
@@ -74,7 +73,7 @@ class ClientStateStore:
     def __init__(
         self,
         folder: Path | None = None,
-        algorithm: AnyAlgorithm | None = None,
+        algorithm: Algorithm | None = None,
         on_first: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder

@@ -15,16 +15,16 @@ import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.client.replicas import Replicas
-from seedbus.agents.messages import DIGEST, EVALUATE, AnyAlgorithm, Evaluation
+from seedbus.agents.messages import DIGEST, EVALUATE, Evaluation
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, MeasuredByLayer
-from seedbus.algorithms.contract import BadPayload, CommitGap, Replica, Vector
+from seedbus.algorithms.contract import Algorithm, BadPayload, CommitGap, Replica, Vector
 from seedbus.algorithms.directions import for_blocks
 from seedbus.bus import EVALUATOR, Envelope
 
 
 def measured(
-    algorithm: AnyAlgorithm, problem: ClientProblem, replica: Replica, newest: Any, split: str
+    algorithm: Algorithm, problem: ClientProblem, replica: Replica, newest: Any, split: str
 ) -> dict[str, float]:
     """Return the metrics of a replica's model on a split.
 
@@ -36,7 +36,7 @@ def measured(
     return problem.evaluate(algorithm.point(replica, newest), split)
 
 
-def write_span(algorithm: AnyAlgorithm, replica: Replica, span: slice, out: Vector) -> None:
+def write_span(algorithm: Algorithm, replica: Replica, span: slice, out: Vector) -> None:
     """Write a span of the coordinates of a replica's model, in little memory of its own."""
 
     def write(part: slice) -> None:
@@ -56,7 +56,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, algorithm: AnyAlgorithm, problem: ClientProblem, replicas: Replicas, split: str | None, observer: Observer
+        self, algorithm: Algorithm, problem: ClientProblem, replicas: Replicas, split: str | None, observer: Observer
     ) -> None:
         self.algorithm = algorithm
         self.problem = problem

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import CommitGap, Replica, Vector
+from seedbus.algorithms.contract import Algorithm, CommitGap, Replica, Vector, pending
 from seedbus.vector import is_on_host
 
 
@@ -29,7 +28,7 @@ class Replicas:
 
     def __init__(
         self,
-        algorithm: AnyAlgorithm,
+        algorithm: Algorithm,
         x0: Callable[[], Replica],
         *,
         shares: bool = True,
@@ -44,7 +43,8 @@ class Replicas:
             place: moves a vector into the memory in which this process computes.
         """
         self._algorithm = algorithm
-        self._is_dense = algorithm.facts.is_dense
+        self._facts = algorithm.facts
+        self._is_dense = self._facts.is_dense
         self._x0 = x0
         self._shares = shares
         self._place = place
@@ -112,13 +112,13 @@ class Replicas:
             CommitGap: the commits do not lead from the client's version to `version`; the client stays where it was.
         """
         before = self.version(client)
-        fresh = self._algorithm.pending(before, commits)
+        fresh = pending(self._facts, before, commits)
         reached = fresh[-1].version if fresh else before
         if reached != version:
             raise CommitGap(reached, version)
         if self._is_dense and client not in self._by_client:
             # even for a client that is at `version`: its replica is not in memory
-            fresh = self._algorithm.pending(version - 1, commits)
+            fresh = pending(self._facts, version - 1, commits)
             if fresh:
                 self._hold(client, self._by_version.get(version) or self.first())
         replica = self.get(client)
@@ -151,7 +151,7 @@ class Replicas:
     def _leads(self, version: int, commits: Sequence[Any]) -> bool:
         """Return whether commits can be folded from a version; a sum of commits only from the one before it."""
         try:
-            self._algorithm.pending(version, commits)
+            pending(self._facts, version, commits)
         except CommitGap:
             return False
         return True

@@ -16,10 +16,9 @@ from seedbus.agents.client.clients import Host
 from seedbus.agents.client.evaluator import Evaluator
 from seedbus.agents.client.replicas import Replicas
 from seedbus.agents.errors import JoinRefused
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.problem import ClientProblem, Identified, Probed
-from seedbus.algorithms.contract import BadPayload, Replica, Vector
+from seedbus.algorithms.contract import Algorithm, BadPayload, Replica, Vector
 from seedbus.algorithms.directions import selftest_once
 from seedbus.bus import EVALUATOR, Envelope, Kind, MalformedEnvelope, Offer, decode
 from seedbus.bus.codec import Decoder, encoded
@@ -33,7 +32,7 @@ MAX_TOGETHER = 64
 
 
 def prove(
-    algorithm: AnyAlgorithm,
+    algorithm: Algorithm,
     problem: ClientProblem,
     plugins: bytes = b"",
     place: Callable[[Vector], Vector] = lambda vector: vector,

@@ -23,10 +23,9 @@ import msgpack
 
 from seedbus.agents import messages
 from seedbus.agents.gossip.commit_set import CommitSet, Record
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.problem import ClientProblem
 from seedbus.agents.seeds import of_step
-from seedbus.algorithms.contract import Replica, local
+from seedbus.algorithms.contract import Algorithm, Replica, local
 from seedbus.bus import Bus, Envelope, Kind, Tally
 from seedbus.bus.envelope import ARRAY_LIMIT, NO_TALLY
 from seedbus.bus.keyed_random import below
@@ -40,7 +39,7 @@ class Steps:
         algorithm: the run's.
     """
 
-    def __init__(self, algorithm: AnyAlgorithm, problem: ClientProblem, nodes: int, seed: int) -> None:
+    def __init__(self, algorithm: Algorithm, problem: ClientProblem, nodes: int, seed: int) -> None:
         self.algorithm = algorithm
         self._problem = problem
         self._nodes = nodes

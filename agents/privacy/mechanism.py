@@ -31,12 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.agents.extensions import ClientPart, WorkResult
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.privacy.accountant import Accountant
 from seedbus.agents.privacy.discrete_gaussian import discrete_gaussian, keyed, system
 from seedbus.agents.privacy.settings import Privacy
-from seedbus.algorithms.contract import Declined, sums
+from seedbus.algorithms.contract import Algorithm, Declined, sums
 
 _DOUBTFUL = 2.0**-16  # nearer than this to a whole number, float64 does not show which one is below
 
@@ -64,7 +63,7 @@ class Mechanism(ClientPart):
         """Return an account of what commits spend, before the first one."""
         return Accountant(self.settings, self._participation)
 
-    def measured(self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
+    def measured(self, algorithm: Algorithm, client: int, plan: Any, outcome: WorkResult) -> WorkResult:
         """Return a report clipped, and with its noise; zeros if the client cannot measure.
 
         That it cannot measure depends on its data, and so it must not decline.

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from seedbus.agents.extensions import ClientPart, WorkResult
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.secure.masks import (
     CONFIRMATION_BYTES,
@@ -54,7 +53,7 @@ from seedbus.agents.secure.stages import (
     unpack_clients,
     unpack_subset,
 )
-from seedbus.algorithms.contract import BadPayload, Declined, Replica, sums
+from seedbus.algorithms.contract import Algorithm, BadPayload, Declined, Replica, sums
 from seedbus.bus import Envelope, Kind
 from seedbus.bus.text import listed
 
@@ -139,7 +138,7 @@ class Party(ClientPart):
         self.admit(plan.client, plan.round, plan.body[-1] if plan.body else None)
 
     def sent(
-        self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
+        self, algorithm: Algorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
     ) -> WorkResult:
         """Return a report with its masks; what cannot be masked is declined in the same words whatever it is."""
         if isinstance(outcome, Declined):

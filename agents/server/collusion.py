@@ -16,8 +16,7 @@ import numpy as np
 
 from seedbus.agents import messages
 from seedbus.agents.extensions import ReportFilter
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import BadPayload, ReportRefused
+from seedbus.algorithms.contract import Algorithm, BadPayload, ReportRefused
 from seedbus.bus.keyed_random import KeyedRandom, ordered
 from seedbus.discovery import check_shape
 
@@ -50,7 +49,7 @@ class Collusion:
         """Take those of a scenario's faults that implement `Collude`; clients: N."""
         self._faults: list[tuple[Collude, KeyedRandom]] = ordered(faults, Collude, seed, clients)
 
-    def apply(self, algorithm: AnyAlgorithm, plan: Any, reports: dict[int, Any]) -> dict[int, Any]:
+    def apply(self, algorithm: Algorithm, plan: Any, reports: dict[int, Any]) -> dict[int, Any]:
         """Return the reports of one round with those of attackers replaced, in the order of clients.
 
         A report that the server would refuse is none that an attacker sends: it sends its own.
@@ -86,7 +85,7 @@ def collusions(faults: Sequence[Any], seed: int, clients: int) -> list[ReportFil
     return [collusion.apply] if any(isinstance(fault, Collude) for fault in faults) else []
 
 
-def _sent(algorithm: AnyAlgorithm, plan: Any, report: Any, row: Any) -> Any:
+def _sent(algorithm: Algorithm, plan: Any, report: Any, row: Any) -> Any:
     """Return a report with other values, rounded as its message would be."""
     values = algorithm.values(report)
     with np.errstate(over="ignore"):

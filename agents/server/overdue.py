@@ -9,11 +9,10 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from seedbus.agents import messages
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.round import Round
-from seedbus.algorithms.contract import BadPayload, LateReports, ReportRefused, sums
+from seedbus.algorithms.contract import Algorithm, BadPayload, LateReports, ReportRefused
 from seedbus.bus.records import Count
 from seedbus.bus.transport import Client
 
@@ -94,7 +93,7 @@ class OverdueRounds:
         return ReportRefused("late", f"round {number} is closed")
 
     def aggregate(
-        self, algorithm: AnyAlgorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
+        self, algorithm: Algorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
     ) -> tuple[Any, Any]:
         """Return the commit of the open round's reports and of late ones, and the algorithm's next state.
 
@@ -171,7 +170,7 @@ class OverdueRounds:
                 closed.reports = {}
         return overdue, records
 
-    def pack(self, algorithm: AnyAlgorithm) -> list[OverdueState]:
+    def pack(self, algorithm: Algorithm) -> list[OverdueState]:
         """Return what a checkpoint stores, oldest first."""
         return [
             OverdueState(
@@ -187,7 +186,7 @@ class OverdueRounds:
         ]
 
     def unpack(
-        self, algorithm: AnyAlgorithm, packed: Sequence[OverdueState], make_plan: Callable[[int, int], Any]
+        self, algorithm: Algorithm, packed: Sequence[OverdueState], make_plan: Callable[[int, int], Any]
     ) -> None:
         """Go on from what `pack` returned.
 
@@ -248,10 +247,10 @@ class Streamed(Buffered):
         return super().refusal(number, newest)
 
     def aggregate(
-        self, algorithm: AnyAlgorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
+        self, algorithm: Algorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
     ) -> tuple[Any, Any]:
         fresh = [LateReports(current.plan, current.reports, 1 / self._policy.size)] if current.reports else []
-        return sums(algorithm).aggregate_each(state, current.plan, [*late, *fresh])
+        return algorithm.aggregate(state, current.plan, None, late=[*late, *fresh])
 
 
 def overdue_rounds(policy: Participation) -> OverdueRounds:

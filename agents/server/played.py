@@ -15,7 +15,6 @@ from pydantic import PrivateAttr
 
 from seedbus.agents.journal.metrics import WHEN
 from seedbus.agents.journal.records import StoredRound
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.policies.selection.known import Known
 from seedbus.agents.policies.selection.selection import Selection
@@ -23,7 +22,7 @@ from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.overdue import OverdueRounds, overdue_rounds
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.algorithms.contract import LateReports
+from seedbus.algorithms.contract import Algorithm, LateReports
 
 
 class Switched:
@@ -104,7 +103,7 @@ class PlayedRounds(OverdueRounds):
         return self._kind.divisor(closed, total)
 
     def aggregate(
-        self, algorithm: AnyAlgorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
+        self, algorithm: Algorithm, state: Any, current: Round, late: Sequence[LateReports], *, share: float
     ) -> tuple[Any, Any]:
         return self._kind.aggregate(algorithm, state, current, late, share=share)
 

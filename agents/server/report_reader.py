@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from seedbus.agents import messages
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.server.rounds import Rounds
 from seedbus.agents.verification import Verifier
+from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Envelope, Tally
 from seedbus.bus.envelope import NO_TALLY, REPORT
 
@@ -21,7 +21,7 @@ _NOTHING: tuple[Any, Any] = (None, None)
 class ReportReader:
     """Reads reports for the server."""
 
-    def __init__(self, algorithm: AnyAlgorithm, rounds: Rounds, verifier: Verifier) -> None:
+    def __init__(self, algorithm: Algorithm, rounds: Rounds, verifier: Verifier) -> None:
         self._algorithm = algorithm
         self._rounds = rounds
         self._verifier = verifier

@@ -14,7 +14,7 @@ from seedbus.agents.server.member_index import MemberIndex
 from seedbus.agents.server.overdue import OverdueState
 from seedbus.agents.server.round import Round
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.algorithms.contract import ReportRefused, sums
+from seedbus.algorithms.contract import ReportRefused, Total, sums
 from seedbus.bus.records import Count
 from seedbus.vector import norm
 
@@ -273,9 +273,8 @@ class Rounds:
         if total is None:
             return None
         try:
-            commit, self._state = algorithm.aggregate_sum(
-                self._state, current.plan, total, self._divisor or len(numbers), members=current.members
-            )
+            whole = Total(total, self._divisor or len(numbers))
+            commit, self._state = self.algorithm.aggregate(self._state, current.plan, whole, members=current.members)
         except OverflowError as error:
             raise Unfinishable(f"round {round} can make no commit: {error}") from None
         return commit

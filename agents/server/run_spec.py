@@ -9,11 +9,10 @@ from typing import Any
 
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.extensions import Noise, OpenExchange, ReportFilter, no_exchange
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.policies.participation import Participation
 from seedbus.agents.server.overdue import OverdueRounds, overdue_rounds
 from seedbus.agents.server.stopping import Cadence, Stop
-from seedbus.algorithms.contract import Vector
+from seedbus.algorithms.contract import Algorithm, Vector
 from seedbus.bus import Compute, Network
 from seedbus.bus.envelope import SHORT
 
@@ -57,7 +56,7 @@ class RunSpec:
             remember nothing.
     """
 
-    algorithm: AnyAlgorithm
+    algorithm: Algorithm
     participation: Participation
     seed: int
     stop: Stop

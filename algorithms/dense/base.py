@@ -35,9 +35,12 @@ from seedbus.algorithms.contract import (
     Packed,
     Replica,
     ReportRefused,
+    Reports,
     Sizes,
+    Total,
     Vector,
     Work,
+    newest_after,
 )
 from seedbus.algorithms.dense import payloads as dense_wire
 from seedbus.algorithms.dense.channels.contract import CHANNELS, Channel
@@ -183,7 +186,7 @@ class FedAvg(BaseAlgorithm):
             is_dense=True,
             takes_late=self.channel is None,
             weighs_samples=self.weighting == "samples" and self.channel is None,
-            adds_up=self.adds_up,
+            adds_up=self.adds_up and type(self).aggregate is FedAvg.aggregate,
             law=next((each.directions for each in self.methods if each.directions is not None), None),
             tracks_sums=bool(self._users("remember")),
             needs_outputs=self.needs_outputs,
@@ -220,12 +223,8 @@ class FedAvg(BaseAlgorithm):
     def replica(self, x0: Vector) -> Replica:
         return Replica(0, {"x": x0.copy(), **{name: np.full_like(x0, value) for name, value in self.shared.items()}})
 
-    def pending(self, version: int, commits: Sequence[DenseCommit]) -> Sequence[DenseCommit]:
-        newest = max(commits, key=lambda commit: commit.version, default=None)
-        return [] if newest is None or newest.version <= version else [newest]
-
     def apply(self, replica: Replica, commits: Sequence[DenseCommit]) -> None:
-        for commit in self.pending(replica.version, commits):
+        for commit in newest_after(replica.version, commits):
             for name, value in zip(("x", *self.shared), commit.fields, strict=True):
                 np.copyto(replica.fields[name], value)
             replica.version = commit.version
@@ -335,17 +334,21 @@ class FedAvg(BaseAlgorithm):
         self,
         state: Any,
         plan: DensePlan,
-        reports: Mapping[int, DenseReport],
+        reports: Reports,
         *,
         share: float = 1.0,
         late: Sequence[LateReports] = (),
         members: int = 0,
     ) -> tuple[DenseCommit, Any]:
-        if self.adds_up and isinstance(self.aggregation, Mean) and share == 1 and not late:
+        if isinstance(reports, Mapping):
+            if not (self.adds_up and isinstance(self.aggregation, Mean) and share == 1 and not late):
+                return aggregate(self, state, plan, reports, share=share, late=late, members=members)
             numbers = np.array([self.numbers(report) for report in reports.values()])
-            total: NDArray[np.int64] = numbers.sum(axis=0, dtype=np.int64)
-            return self.aggregate_sum(state, plan, total, len(reports), members=members)
-        return aggregate(self, state, plan, reports, share=share, late=late, members=members)
+            reports = Total(numbers.sum(axis=0, dtype=np.int64), len(reports))
+        if reports is None or not isinstance(self.compression, FixedPoint):
+            raise RuntimeError("these updates neither add up nor count alone; see `facts`")
+        update = self.compression.decoded(reports.numbers / reports.divisor)
+        return advance_by(self, State.unpack(state), plan, update, reports.divisor, members)
 
     # -- reports whose sum is enough
 
@@ -367,15 +370,6 @@ class FedAvg(BaseAlgorithm):
         """Return the report of so many units, int32 [d], without its client's number of samples."""
         bodies = [[np.full(self._dimension, numbers, "<i4").tobytes()]]
         return dense_wire.report_of(self._codec, 1, bodies, self._dimension)
-
-    def aggregate_sum(
-        self, state: Any, plan: DensePlan, total: NDArray[np.int64], count: int, *, members: int = 0
-    ) -> tuple[DenseCommit, Any]:
-        """Return what `aggregate` returns for the mean of reports, from their sum, int64 [d]."""
-        if not isinstance(self.compression, FixedPoint):
-            raise RuntimeError("these updates do not add up; see adds_up")
-        update = self.compression.decoded(total / count)
-        return advance_by(self, State.unpack(state), plan, update, count, members)
 
     # -- values of reports, for observers and Byzantine faults
 
@@ -407,7 +401,7 @@ class FedAvg(BaseAlgorithm):
         return dense_wire.unpack_report(body, self._codec, *counts, self._dimension, has_norms=self.channel is not None)
 
     def pack_commits(self, commits: Sequence[DenseCommit], *, whole: bool = False) -> Packed:
-        return dense_wire.pack_commits(commits if whole else self.pending(0, commits), with_model=whole)
+        return dense_wire.pack_commits(commits if whole else newest_after(0, commits), with_model=whole)
 
     def unpack_commits(self, body: Any) -> list[DenseCommit]:
         return dense_wire.unpack_commits(body, 1 + len(self.shared), self._dimension)

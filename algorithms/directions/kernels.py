@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -78,33 +78,50 @@ def inlined(function: Kernel) -> Kernel:
     return compiled
 
 
+class Stream(NamedTuple):
+    """Words of one direction's stream: of the counter, and of the key."""
+
+    step: int
+    p: int
+    low: int
+    high: int
+
+
+class LookUp(NamedTuple):
+    """The upper half of the table of quantiles, without elements for `rademacher`; and whether gathers read it."""
+
+    table: Vector
+    gathers: bool
+
+
 @inlined
-def philox_words(words, block, count, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+def philox_words(words, block, count, stream, domain):  # type: ignore[no-untyped-def]
     """Write words [4 · BLOCKS] = `count` Philox blocks of the stream of one direction, from `block` on."""
     for b in range(0, count, PHILOX_BLOCKS):
-        write_words(words, 4 * b, block + b, step, p, domain, low, high)
+        write_words(words, 4 * b, block + b, stream, domain)
 
 
 @inlined
-def add(out, x, scale, words, start, step, p, low, high, table, gathers, factor):  # type: ignore[no-untyped-def]
+def add(out, x, scale, words, start, stream, look_up, factor):  # type: ignore[no-untyped-def]
     """Write out = x + scale · z · factor over one piece (`gaussian`: z / factor).
 
     x may be out; `start` is the piece's first coordinate; `words` is scratch, [SCRATCH_WORDS].
     """
-    if table.size and gathers:
+    table = look_up.table
+    if table.size and look_up.gathers:
         if factor.size:
-            add_gathered(out, x, scale, words, start, step, p, low, high, table, factor)
+            add_gathered(out, x, scale, words, start, stream, table, factor)
         else:
-            add_gathered(out, x, scale, words, start, step, p, low, high, table, None)
+            add_gathered(out, x, scale, words, start, stream, table, None)
     elif table.size:
         if factor.size:
-            add_fetched(out, x, scale, words, start, step, p, low, high, table, factor)
+            add_fetched(out, x, scale, words, start, stream, table, factor)
         else:
-            add_fetched(out, x, scale, words, start, step, p, low, high, table, None)
+            add_fetched(out, x, scale, words, start, stream, table, None)
     else:
         for first in range(0, out.size, 128 * BLOCKS):
             last = min(first + 128 * BLOCKS, out.size)
-            philox_words(words, (start + first) // 128, (last - first) // 128, step, p, 1, low, high)
+            philox_words(words, (start + first) // 128, (last - first) // 128, stream, 1)
             if factor.size:
                 for i in range(first, last, SIGNS):
                     add_signs(out, x, scale, words, factor, i, (i - first) // SIGNS)
@@ -114,43 +131,51 @@ def add(out, x, scale, words, start, step, p, low, high, table, gathers, factor)
 
 
 @inlined
-def add_gathered(out, x, scale, words, start, step, p, low, high, table, divisor):  # type: ignore[no-untyped-def]
+def add_gathered(out, x, scale, words, start, stream, table, divisor):  # type: ignore[no-untyped-def]
     """Write out = x + scale · z / divisor over one piece, with look-ups by gathers."""
     for first in range(0, out.size, 8 * BLOCKS):
         last = min(first + 8 * BLOCKS, out.size)
-        philox_words(words, (start + first) // 8, (last - first) // 8, step, p, 0, low, high)
+        philox_words(words, (start + first) // 8, (last - first) // 8, stream, 0)
         for i in range(first, last, QUANTILES):
             gather_quantiles(out, x, scale, words, table, divisor, i, (i - first) // 2)
 
 
 @inlined
-def add_fetched(out, x, scale, words, start, step, p, low, high, table, divisor):  # type: ignore[no-untyped-def]
+def add_fetched(out, x, scale, words, start, stream, table, divisor):  # type: ignore[no-untyped-def]
     """Write out = x + scale · z / divisor over one piece, with look-ups one by one (see `sum_fetched`)."""
     w, block = 0, start // 8
-    philox_words(words, block, NEXT // 8, step, p, 0, low, high)
+    philox_words(words, block, NEXT // 8, stream, 0)
     fold_indices(words, w)
     for i in range(0, out.size, NEXT):
         other = NEXT // 2 - w
         block += NEXT // 8
-        fetch_and_write(out, x, scale, words, table, divisor, i, w, other, block, step, p, low, high)
+        fetch_and_write(out, x, scale, words, table, divisor, i, w, other, block, stream)
         fold_indices(words, other)
         w = other
 
 
 @inlined
-def add_all(out, scales, words, start, step, low, high, table, gathers, divisor):  # type: ignore[no-untyped-def]
+def along(stream, p):  # type: ignore[no-untyped-def]
+    """Return the stream of another direction of the same step."""
+    return Stream(stream.step, p, stream.low, stream.high)
+
+
+@inlined
+def add_all(out, scales, words, start, stream, look_up, divisor):  # type: ignore[no-untyped-def]
     """Write out = (Σ_p scales[p] · z(p)) / divisor over one piece; `words` is scratch, [SCRATCH_WORDS]."""
+    table = look_up.table
     out[:] = float32(0)
-    if table.size and gathers:
+    if table.size and look_up.gathers:
         for p in range(scales.size):
-            add_gathered(out, out, scales[p], words, start, step, p, low, high, table, None)
+            add_gathered(out, out, scales[p], words, start, along(stream, p), table, None)
     elif table.size:
-        sum_fetched(out, scales, words, start, step, low, high, table)
+        sum_fetched(out, scales, words, start, stream, table)
     else:
         for first in range(0, scales.size, DIRECTIONS):
             count = min(DIRECTIONS, scales.size - first)
             for p in range(count):
-                philox_words(words[4 * BLOCKS * p :], start // 128, out.size // 128, step, first + p, 1, low, high)
+                part = words[4 * BLOCKS * p :]
+                philox_words(part, start // 128, out.size // 128, along(stream, first + p), 1)
             for i in range(0, out.size, SIGNS * WORDS):
                 sum_signs(out, scales, first, count, words, 4 * BLOCKS, i, i // SIGNS)
     for i in range(divisor.size):
@@ -158,14 +183,14 @@ def add_all(out, scales, words, start, step, low, high, table, gathers, divisor)
 
 
 @inlined
-def sum_fetched(out, scales, words, start, step, low, high, table):  # type: ignore[no-untyped-def]
+def sum_fetched(out, scales, words, start, stream, table):  # type: ignore[no-untyped-def]
     """Add Σ_p scales[p] · z(p) to one piece, with look-ups one by one; `words` is scratch, [SCRATCH_WORDS].
 
     Every direction is added to a few coordinates before the next ones, so `out` leaves the innermost cache to the
     table. The last words are written for nothing.
     """
     w, block = 0, start // 8
-    philox_words(words, block, NEXT // 8, step, 0, 0, low, high)
+    philox_words(words, block, NEXT // 8, along(stream, 0), 0)
     fold_indices(words, w)
     for i in range(0, out.size, NEXT):
         for p in range(scales.size):
@@ -173,7 +198,7 @@ def sum_fetched(out, scales, words, start, step, low, high, table):  # type: ign
             if following == scales.size:
                 following = 0
                 block += NEXT // 8
-            fetch_and_write(out, out, scales[p], words, table, None, i, w, other, block, step, following, low, high)
+            fetch_and_write(out, out, scales[p], words, table, None, i, w, other, block, along(stream, following))
             fold_indices(words, other)
             w = other
 

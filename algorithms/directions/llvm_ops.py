@@ -15,7 +15,7 @@ quantile i is the upper half's entry i − 32768, or minus its entry 32767 − i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -45,16 +45,17 @@ def _operation(define: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_operation
-def write_words(typing, words, at, block, step, p, domain, low, high):  # type: ignore[no-untyped-def]
+def write_words(typing, words, at, block, stream, domain):  # type: ignore[no-untyped-def]
     """Write the 64 words of Philox blocks `block` … `block` + 15 to words[at : at + 64]; numbers are 32 bits each."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, LANES)
-        for _ in code.philox(0, arguments[1], CHAINS, *arguments[2:]):
+        _, at, block, _, domain = arguments
+        for _ in code.philox(0, at, CHAINS, block, code.parts(3), domain):
             pass
         return context.get_dummy_value()
 
-    return types.void(words, at, block, step, p, domain, low, high), generate
+    return types.void(words, at, block, stream, domain), generate
 
 
 @_operation
@@ -91,7 +92,7 @@ def fold_indices(typing, words, w):  # type: ignore[no-untyped-def]
 
 
 @_operation
-def fetch_and_write(typing, out, x, scale, words, table, divisor, i, w, at, block, step, p, low, high):  # type: ignore[no-untyped-def]
+def fetch_and_write(typing, out, x, scale, words, table, divisor, i, w, at, block, stream):  # type: ignore[no-untyped-def]
     """Do what `gather_quantiles` does for 128 coordinates one by one, and write the next words to words[at : at + 64].
 
     `fold_indices` was called before, of words[w : w + 64]. The new words are those of Philox blocks `block` …
@@ -100,8 +101,7 @@ def fetch_and_write(typing, out, x, scale, words, table, divisor, i, w, at, bloc
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         code = _Code(context, builder, signature, arguments, FETCHES)
-        block, step, p, low, high = arguments[9:]
-        stream = (block, step, p, ir.Constant(I32, 0), low, high)
+        stream = arguments[9], code.parts(10), ir.Constant(I32, 0)
         rounds = _Code(context, builder, signature, arguments, PHILOX_BLOCKS).philox(3, arguments[8], 1, *stream)
         for part in range(NEXT // FETCHES):
             next(rounds, None)
@@ -114,7 +114,7 @@ def fetch_and_write(typing, out, x, scale, words, table, divisor, i, w, at, bloc
             code.add_quantiles(upper, sign, place)
         return context.get_dummy_value()
 
-    return types.void(out, x, scale, words, table, divisor, i, w, at, block, step, p, low, high), generate
+    return types.void(out, x, scale, words, table, divisor, i, w, at, block, stream), generate
 
 
 @_operation
@@ -197,11 +197,16 @@ class _Code:
         """Load a vector from element `at` of an array on, read as elements of type `element`."""
         return self._builder.load(self._place(argument, at, element), align=2 if element is I16 else 4)
 
+    def parts(self, argument: int) -> list[Any]:
+        """Return the parts of a tuple."""
+        return cgutils.unpack_tuple(self._builder, self._arguments[argument])  # type: ignore[no-untyped-call, no-any-return]
+
     def philox(
-        self, argument: int, at: Any, chains: int, block: Any, step: Any, p: Any, domain: Any, low: Any, high: Any
+        self, argument: int, at: Any, chains: int, block: Any, stream: Sequence[Any], domain: Any
     ) -> Iterator[None]:
         """Compute one round of Philox each time; at the end write the words of `chains` vectors of blocks."""
         builder, lanes = self._builder, self._width
+        step, p, low, high = stream
         mask, shift = self.constant(0xFFFFFFFF, I64), self.constant(32, I64)
         first, *rest = (builder.zext(self.word(number), I64) for number in (block, step, p, domain))
         keys = [self.word(key) for key in (low, high)]

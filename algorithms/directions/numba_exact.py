@@ -16,6 +16,7 @@ from seedbus.algorithms.directions.kernels import (
     DIRECTIONS,
     PIECE,
     SCRATCH_WORDS,
+    Stream,
     groups,
     inlined,
     kernel,
@@ -34,7 +35,7 @@ def _add_quantiles(sums, term, words, start, table):  # type: ignore[no-untyped-
     for first in range(0, sums.size, 8 * BLOCKS):
         part = sums[first : first + 8 * BLOCKS]
         block, count = (start + first) // 8, part.size // 8
-        philox_words(words, block, count, term.step, term.perturbation, 0, term.low, term.high)
+        philox_words(words, block, count, Stream(term.step, term.perturbation, term.low, term.high), 0)
         if -LIMIT <= term.number < LIMIT:  # a product of 32 bits each is one instruction
             number = int32(term.number)
             for w in range(part.size // 2):
@@ -72,7 +73,7 @@ def _add(sums, start, terms, table):  # type: ignore[no-untyped-def]
                 term = terms[begin + j]
                 part = words[4 * BLOCKS * j :]
                 block, blocks = (start + first) // 128, piece.size // 128
-                philox_words(part, block, blocks, term.step, term.perturbation, 1, term.low, term.high)
+                philox_words(part, block, blocks, Stream(term.step, term.perturbation, term.low, term.high), 1)
                 total = LIMIT if abs(term.number) >= LIMIT else min(LIMIT, total + abs(term.number))
                 numbers[j] = int32(term.number)
             if total < LIMIT:

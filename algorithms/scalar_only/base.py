@@ -37,8 +37,11 @@ from seedbus.algorithms.contract import (
     LateReports,
     Replica,
     ReportRefused,
+    Reports,
     Sizes,
+    Total,
     Work,
+    commits_after,
 )
 from seedbus.algorithms.directions import Directions, UpdateRule, directions_for, exact_directions_for, for_blocks
 from seedbus.algorithms.directions.bfloat16 import BITS, narrowed, widened
@@ -112,18 +115,18 @@ class ScalarOnly(ScalarFields):
 
     @property
     def facts(self) -> Facts:
-        aggregating = next(kind for kind in type(self).__mro__ if "aggregate" in vars(kind))
+        is_own = type(self).aggregate is ScalarOnly.aggregate
         is_whole = self.grid is not None and self.aggregation.rule == "mean"
         signs = "signs of " if self.precision == "sign" else ""
         return replace(
             super().facts,
             takes_late=True,
-            is_order_free=is_whole and "aggregate_each" in vars(aggregating),  # its own, where `aggregate` is its own
+            is_order_free=is_whole and is_own,
             is_widened=self.revert == "light" and self.arithmetic != "float",
             shares_work=self._works_alike,
             remembers=not (self._works_alike and type(self).local_together is ScalarOnly.local_together),
             is_exact=self.arithmetic == "integer",
-            adds_up=self.adds_up,
+            adds_up=self.adds_up and is_own,
             law=self.directions,
             has_round_seeds=True,
             scalars_formula=self.scalars_formula,
@@ -199,6 +202,12 @@ class ScalarOnly(ScalarFields):
         for of_step in scalars:
             model.advance(of_step)
         return model.point
+
+    def _committed(self, replica: Replica, plan: ScalarPlan, scalars: Scalars, learning_rate: float) -> Vector:
+        """Return the model that a commit of one client's scalars would make."""
+        own, term = replica.copy(), Term(plan.round, plan.seed, scalars)
+        self.apply(own, [ScalarCommit(own.version + 1, plan.round, learning_rate, (term,))])
+        return self.point(own)
 
     def reported(self, scalars: Sequence[float]) -> Sequence[float]:
         """Return what a client reports of the P scalars of one local step, for instance their signs.
@@ -286,7 +295,7 @@ class ScalarOnly(ScalarFields):
         self,
         state: Any,
         plan: ScalarPlan,
-        reports: Mapping[int, Scalars],
+        reports: Reports,
         *,
         share: float = 1.0,
         late: Sequence[LateReports] = (),
@@ -301,8 +310,11 @@ class ScalarOnly(ScalarFields):
             OverflowError: with `arithmetic: integer`, the sums of all commits might overflow.
         """
         if self.grid is not None:
-            rule, is_whole = self.aggregation, self.adds_up
-            return exact.aggregate(self.grid, rule, state, plan, reports, share, late, is_whole=is_whole)
+            return exact.aggregate(
+                self.grid, self.aggregation, state, plan, reports, share, late, is_whole=self.adds_up
+            )
+        if reports is None or isinstance(reports, Total):
+            raise RuntimeError("scalars neither add up nor count alone; see `facts`")
         own = Term(plan.round, plan.seed, self._format.rounded(np.zeros((1, 1))), 0.0)
         if reports:
             found = self.aggregation.combine(wire.rows(reports), state)
@@ -329,20 +341,6 @@ class ScalarOnly(ScalarFields):
         """Return the report with these numbers, int32 [K, P]."""
         return np.full(plan.shape, numbers, np.int32)
 
-    def aggregate_sum(
-        self, state: Any, plan: ScalarPlan, total: Any, count: int, *, members: int = 0
-    ) -> tuple[ScalarCommit, Any]:
-        """Return what `aggregate` returns for the mean of reports, from their sum."""
-        if self.grid is None:
-            raise RuntimeError("reports of scalars do not add up; see adds_up")
-        return exact.aggregate_sum(self.grid, state, plan, total, count)
-
-    def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[Any, Any]:
-        """Return a commit in which each report is rounded on its own."""
-        if self.grid is None:
-            raise RuntimeError("steps of arithmetic: float depend on their order; see `facts`")
-        return exact.aggregate_each(self.grid, state, plan, groups, is_whole=self.adds_up)
-
     def values(self, report: Scalars) -> Scalars:
         return report.astype(np.float32) if self.adds_up else report
 
@@ -354,7 +352,7 @@ class ScalarOnly(ScalarFields):
 
     def apply(self, replica: Replica, commits: Sequence[ScalarCommit]) -> None:
         """Fold commits, fused: each block of coordinates folds them all, so x, H and m are read and written once."""
-        pending = self.pending(replica.version, commits)
+        pending = commits_after(replica.version, commits)
         if not pending:
             return
         backend = self._backend(replica.x)

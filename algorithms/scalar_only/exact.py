@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.aggregation.rules import Mean, Rule, checked
-from seedbus.algorithms.contract import BadPayload, Declined, LateReports
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Total
 from seedbus.algorithms.directions import (
     FRACTION,
     MOST_Q,
@@ -162,7 +162,7 @@ def aggregate(
     rule: Rule,
     state: Any,
     plan: ScalarPlan,
-    reports: Mapping[int, Scalars],
+    reports: Mapping[int, Scalars] | Total | None,
     share: float,
     late: Sequence[LateReports],
     *,
@@ -171,70 +171,34 @@ def aggregate(
     """Return the commit of the reports, and the state [that of the rule, the budget that commits have used].
 
     See `ScalarOnly.aggregate`. Weights are part of the numbers, which are rounded once. is_whole: whether reports hold
-    numbers n, and not scalars g.
+    numbers n, and not scalars g. The commit goes by the round of its first term, as the wire has it.
 
     Raises:
         OverflowError: the budget is used up.
     """
     of_rule, spent = state or (None, 0)
-    numbers = np.zeros((1, 1), np.int32)
 
-    def rounded(combined: NDArray[np.float64], weight: float, rate: float) -> NDArray[np.int32]:
-        return nearest(combined * weight) if is_whole else grid.numbers(combined, rate, weight)
+    def rounded(values: NDArray[Any], weight: float, rate: float) -> NDArray[np.int32]:
+        return nearest(values * weight) if is_whole else grid.numbers(values, rate, weight)
 
-    if reports:
-        found = rule.combine(rows(reports), of_rule)
-        combined, of_rule = checked(rule, "combine", found, plan.steps * plan.perturbations)
-        numbers = rounded(combined.reshape(plan.shape), share, plan.learning_rate)
-    terms = [Term(plan.round, plan.seed, numbers)]
+    terms = []
+    if reports is None:
+        late = [each._replace(reports={client: one}) for each in late for client, one in sorted(each.reports.items())]
+    else:
+        numbers = np.zeros((1, 1), np.int32)
+        if isinstance(reports, Total):
+            numbers = nearest(reports.numbers / reports.divisor)
+        elif reports:
+            found = rule.combine(rows(reports), of_rule)
+            combined, of_rule = checked(rule, "combine", found, plan.steps * plan.perturbations)
+            numbers = rounded(combined.reshape(plan.shape), share, plan.learning_rate)
+        terms.append(Term(plan.round, plan.seed, numbers))
     for group in late:
         mean = Mean().combine(rows(group.reports), None)[0].reshape(group.plan.shape)
         numbers = rounded(mean, group.weight * len(group.reports), group.plan.learning_rate)
         terms.append(Term(group.plan.round, group.plan.seed, numbers))
-    return _commit(grid, plan, terms, of_rule, spent)
-
-
-def aggregate_each(
-    grid: Grid, state: Any, plan: ScalarPlan, groups: Sequence[LateReports], *, is_whole: bool
-) -> tuple[ScalarCommit, list[Any]]:
-    """Return a commit with a term for each report, rounded on its own.
-
-    The commit goes by the round of its first term, as the wire has it.
-
-    Args:
-        grid: the run's.
-        state: [that of the rule, the budget that commits have used], or None.
-        plan: the plan of the open round.
-        groups: the reports, by the plan that they answer.
-        is_whole: whether reports hold numbers n, and not scalars g.
-
-    Raises:
-        OverflowError: the budget is used up.
-    """
-    of_rule, spent = state or (None, 0)
-    terms = []
-    for group in groups:
-        for _, report in sorted(group.reports.items()):
-            numbers = (
-                nearest(report * group.weight)
-                if is_whole
-                else grid.numbers(report, group.plan.learning_rate, group.weight)
-            )
-            terms.append(Term(group.plan.round, group.plan.seed, numbers))
     spent = spend(grid, spent, (term.scalars for term in terms))
     return ScalarCommit(plan.version + 1, terms[0].round, plan.learning_rate, tuple(terms)), [of_rule, spent]
-
-
-def aggregate_sum(
-    grid: Grid, state: Any, plan: ScalarPlan, total: NDArray[np.int64], count: int
-) -> tuple[ScalarCommit, list[Any]]:
-    """Return what `aggregate` returns for the mean of `count` reports of numbers n, from their sum, int64 [K, P].
-
-    Raises:
-        OverflowError: the budget is used up.
-    """
-    of_rule, spent = state or (None, 0)
-    return _commit(grid, plan, [Term(plan.round, plan.seed, nearest(total / count))], of_rule, spent)
 
 
 def nearest(values: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -243,24 +207,15 @@ def nearest(values: NDArray[np.float64]) -> NDArray[np.int32]:
     return numbers
 
 
-def _commit(
-    grid: Grid, plan: ScalarPlan, terms: Sequence[Term], of_rule: Any, spent: int
-) -> tuple[ScalarCommit, list[Any]]:
-    spent = spend(grid, spent, (term.scalars for term in terms))
-    return ScalarCommit(plan.version + 1, plan.round, plan.learning_rate, tuple(terms)), [of_rule, spent]
-
-
 def sendable(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Scalars | Declined:
     """Return a client's report, or that it declines because a step would be too large.
 
     Scalars that are infinite or NaN are kept, and the server refuses them.
     """
-    if not isinstance(report, Declined) and np.isfinite(report).all():
-        try:
-            grid.numbers(report, learning_rate)
-        except OverflowError as error:
-            return Declined("overflow", str(error))
-    return report
+    if isinstance(report, Declined) or not np.isfinite(report).all():
+        return report
+    numbers = own_numbers(grid, learning_rate, report)
+    return numbers if isinstance(numbers, Declined) else report
 
 
 def own_numbers(grid: Grid, learning_rate: float, report: Scalars | Declined) -> Any:

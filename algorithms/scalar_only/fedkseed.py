@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, Unpack
 
@@ -34,7 +34,15 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import CommitGap, Declined, LateReports, Packed, Replica, ReportRefused
+from seedbus.algorithms.contract import (
+    Declined,
+    LateReports,
+    Packed,
+    Replica,
+    ReportRefused,
+    Reports,
+    commits_after,
+)
 from seedbus.algorithms.directions import TERM, ExactDirections, Law, Place, Step, Sums, Terms
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only import exact, pool
@@ -85,6 +93,7 @@ class FedKSeed(ScalarOnly):
     def facts(self) -> Facts:
         return replace(
             super().facts,
+            is_order_free=type(self).aggregate is FedKSeed.aggregate,
             has_round_seeds=False,
             is_comparable=False,
             beside_scalars="for each the number of its direction",
@@ -142,7 +151,7 @@ class FedKSeed(ScalarOnly):
         self,
         state: Any,
         plan: ScalarPlan,
-        reports: Mapping[int, PoolReport],
+        reports: Reports,
         *,
         share: float = 1.0,
         late: Sequence[LateReports] = (),
@@ -153,6 +162,8 @@ class FedKSeed(ScalarOnly):
         Raises:
             OverflowError: the sums of all commits might overflow.
         """
+        if reports is None:
+            return self._of_each(state, plan, late)
         moves = defaultdict[int, list[float]](list)
         groups = [LateReports(plan, reports, share / len(reports)), *late] if reports else late
         for group in groups:
@@ -170,12 +181,8 @@ class FedKSeed(ScalarOnly):
         indices = np.array(list(found), np.uint16)
         return PoolCommit(plan.version, plan.version + 1, plan.round, indices, numbers), spent
 
-    def aggregate_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[PoolCommit, Any]:
-        """Return the commit of n, for which each report is rounded on its own.
-
-        Raises:
-            OverflowError: the sums of all commits might overflow.
-        """
+    def _of_each(self, state: Any, plan: ScalarPlan, groups: Sequence[LateReports]) -> tuple[PoolCommit, Any]:
+        """Return the commit of n, for which each report is rounded on its own."""
         indices, numbers = [], []
         for group in groups:
             for report in group.reports.values():
@@ -194,20 +201,9 @@ class FedKSeed(ScalarOnly):
 
     # -- every follower
 
-    def pending(self, version: int, commits: Sequence[PoolCommit]) -> Sequence[PoolCommit]:
-        newer = []
-        for commit in commits:
-            if commit.version <= version:
-                continue
-            if commit.base != version:
-                raise CommitGap(version, commit.base + 1)
-            newer.append(commit)
-            version = commit.version
-        return newer
-
     def apply(self, replica: Replica, commits: Sequence[PoolCommit]) -> None:  # type: ignore[override]
         """Add commits to x, as one sum."""
-        pending = self.pending(replica.version, commits)
+        pending = commits_after(replica.version, commits, are_sums=True)
         if not pending:
             return
         total = pool.summed(pending)

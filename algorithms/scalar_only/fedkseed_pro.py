@@ -83,13 +83,12 @@ class FedKSeedPro(FedKSeed):
         plan: ScalarPlan,
         reports: Mapping[int, PoolReport],
         *,
-        share: float = 1.0,
         late: Sequence[LateReports] = (),
-        members: int = 0,
+        **others: Any,
     ) -> tuple[PoolCommit, Any]:
         """Return FedKSeed's commit, and the state [the budget that commits have used, sums of |g|, counts]."""
         spent = None if state is None else state[0]
-        commit, spent = super().aggregate(spent, plan, reports, share=share, late=late, members=members)
+        commit, spent = super().aggregate(spent, plan, reports, late=late, **others)
         sums, counts = self._history(state)
         for group in (reports, *(each.reports for each in late)):
             for _, report in sorted(group.items()):

@@ -93,7 +93,7 @@ class FedScalar(FedScalarShared):
     def check(self, plan: ScalarPlan, report: SeededReport) -> None:  # type: ignore[override]
         super().check(plan, report.scalars)
 
-    def aggregate(  # type: ignore[override]
+    def aggregate(
         self,
         state: Any,
         plan: ScalarPlan,

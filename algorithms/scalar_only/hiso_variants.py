@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import Replica
+from seedbus.algorithms.contract import Replica, commits_after
 from seedbus.algorithms.directions import UpdateRule
 from seedbus.algorithms.scalar_only.block import total
 from seedbus.algorithms.scalar_only.hiso_curvature import HiSoCurvature
@@ -69,7 +69,7 @@ class HiSoVariants(HiSoCurvature):
             super().apply(replica, commits)
             return
         hessian = replica.fields["hessian"]
-        for commit in self.pending(replica.version, commits):
+        for commit in commits_after(replica.version, commits):
             super().apply(replica, [commit])
             replica.fields["hessian_mean"].fill(total(hessian, lambda span: hessian[span]) / hessian.size)
 

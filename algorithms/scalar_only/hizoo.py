@@ -70,10 +70,7 @@ class HiZOO(ScalarOnly):
 
     def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
         scalars, _ = self.local(replica, memory, plan, objective)
-        own = replica.copy()  # H learns before x moves, as in a commit
-        term = Term(plan.round, plan.seed, scalars)
-        self.apply(own, [ScalarCommit(own.version + 1, plan.round, plan.learning_rate, (term,))])
-        return self.point(own)
+        return self._committed(replica, plan, scalars, plan.learning_rate)  # H learns before x moves
 
     def _fold(self, block: Block, backend: Directions, commit: ScalarCommit, term: Term) -> None:
         if not term.weight:

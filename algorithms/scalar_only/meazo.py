@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from seedbus.algorithms.capabilities import Facts
-from seedbus.algorithms.contract import BadPayload, LateReports, Replica
+from seedbus.algorithms.contract import BadPayload, Replica
 from seedbus.algorithms.numbers import Positive
 from seedbus.algorithms.objective import Objective
 from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars, Term
+from seedbus.algorithms.scalar_only.payloads import ScalarCommit, ScalarPlan, Scalars
 from seedbus.vector import Vector
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -59,27 +59,18 @@ class MEAZO(ScalarOnly):
             raise BadPayload("v and 1 − β^t are not two finite numbers of at least 0")
 
     def aggregate(
-        self,
-        state: Any,
-        plan: ScalarPlan,
-        reports: Mapping[int, Scalars],
-        *,
-        share: float = 1.0,
-        late: Sequence[LateReports] = (),
-        members: int = 0,
+        self, state: Any, plan: ScalarPlan, reports: Mapping[int, Scalars], **others: Any
     ) -> tuple[ScalarCommit, Any]:
         """Return the commit of ḡ, whose η has been divided, and the state [that of the rule, v, 1 − β^t]."""
         of_rule, *sizes = state or (None, 0.0, 0.0)
-        commit, of_rule = super().aggregate(of_rule, plan, reports, share=share, late=late, members=members)
+        commit, of_rule = super().aggregate(of_rule, plan, reports, **others)
         rate, *sizes = self._divided(plan.learning_rate, commit.terms[0].scalars, *sizes)
         return dataclasses.replace(commit, learning_rate=rate), [of_rule, *sizes]
 
     def trained(self, replica: Replica, memory: Any, plan: ScalarPlan, objective: Objective) -> Vector:
         scalars, _ = self.local(replica, memory, plan, objective)
         rate, *_ = self._divided(plan.learning_rate, scalars, 0.0, 0.0)  # of its own size: it does not know v
-        own, term = replica.copy(), Term(plan.round, plan.seed, scalars)
-        self.apply(own, [ScalarCommit(own.version + 1, plan.round, rate, (term,))])
-        return self.point(own)
+        return self._committed(replica, plan, scalars, rate)
 
     def _divided(self, rate: float, scalars: Scalars, variance: float, ones: float) -> tuple[float, float, float]:
         """Return η/(√v̂ + ζ), and v and 1 − β^t with these scalars, [1, P]."""

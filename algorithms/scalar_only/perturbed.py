@@ -87,6 +87,37 @@ class PerturbedModel(ABC):
     def advance(self, scalars: Scalars) -> None:
         """Take local step k with the gradient scalars that were measured, float32 [P]."""
 
+    def _at_points(
+        self,
+        objectives: Sequence[Objective],
+        ways_to: Callable[[Sequence[Shift]], Sequence[Any]],
+        write: Callable[[Any, Any], None],
+    ) -> Losses:
+        """Return a function that writes each place to the objectives' points, as many at a time as there are.
+
+        Args:
+            objectives: each client's.
+            ways_to: returns how each place is reached, and maybe a way back.
+            write: goes a way, and writes the place to a point; None: to none.
+        """
+        clients = [deferred(objective) for objective in objectives]
+        points = clients[0].points()
+
+        def losses(shifts: Sequence[Shift]) -> list[list[float]]:
+            measured: list[list[Any]] = [[] for _ in clients]
+            ways = ways_to(shifts)
+            for start in range(0, len(shifts), len(points)):
+                together = ways[start : min(start + len(points), len(shifts))]
+                for point, way in zip(points, together, strict=False):
+                    write(point, way)
+                for client, own in zip(clients, measured, strict=True):
+                    own.append(client.measure(self._k, len(together)))
+            for back in ways[len(shifts) :]:
+                write(None, back)
+            return read(clients[0], measured)
+
+        return losses
+
     def _perturb(self, out: Vector, x: Vector, sqrt_hessian: Vector | None, p: int, scale: float, start: int) -> None:
         where = {"seed": self._plan.seed, "step": self._k, "perturbation": p, "start": start}
         self._directions.perturb(out, x, scale, divisor=sqrt_hessian, **where)
@@ -104,20 +135,7 @@ class Copying(PerturbedModel):
         return copy(self)  # forks share √H; the first `advance` copies the fields
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        clients = [deferred(objective) for objective in objectives]
-        points = clients[0].points()
-
-        def losses(shifts: Sequence[Shift]) -> list[list[float]]:
-            measured: list[list[Any]] = [[] for _ in clients]
-            for start in range(0, len(shifts), len(points)):
-                together = shifts[start : start + len(points)]
-                for point, (p, scale) in zip(points, together, strict=False):
-                    self._write(point, p, scale)
-                for client, own in zip(clients, measured, strict=True):
-                    own.append(client.measure(self._k, len(together)))
-            return read(clients[0], measured)
-
-        return losses
+        return self._at_points(objectives, list, self._write)
 
     def project_gradients(self, objectives: Sequence[Objective], perturbations: int) -> list[tuple[float, ...]]:
         results = []
@@ -168,16 +186,16 @@ class Copying(PerturbedModel):
     def _coordinates(self, span: slice) -> Vector:
         return self._steps.coordinates(self._fields["x"][span])
 
-    def _write(self, point: Vector, p: int, scale: float) -> None:
+    def _write(self, point: Vector, shift: Shift) -> None:
         """Write x + scale · z(p) to a point."""
-        sqrt_hessian = self._sqrt_hessian
+        sqrt_hessian, (p, scale) = self._sqrt_hessian, shift
 
-        def shift(span: slice) -> None:
+        def move(span: slice) -> None:
             divisor = None if sqrt_hessian is None else sqrt_hessian[span]
             self._perturb(point[span], self._coordinates(span), divisor, p, scale, span.start)
 
         if scale:
-            for_blocks(point.size, shift, like=point)
+            for_blocks(point.size, move, like=point)
         else:
             self._copy_to(point)
 
@@ -260,23 +278,7 @@ class InPlace(PerturbedModel):
         return own
 
     def losses(self, objectives: Sequence[Objective]) -> Losses:
-        clients = [deferred(objective) for objective in objectives]
-        points = clients[0].points()
-
-        def losses(shifts: Sequence[Shift]) -> list[list[float]]:
-            measured: list[list[Any]] = [[] for _ in clients]
-            *path, back = moves(shifts)
-            for start in range(0, len(shifts), len(points)):
-                together = path[start : start + len(points)]
-                for point, way in zip(points, together, strict=False):
-                    self._go(way)
-                    np.copyto(point, self._x)
-                for client, own in zip(clients, measured, strict=True):
-                    own.append(client.measure(self._k, len(together)))
-            self._go(back)
-            return read(clients[0], measured)
-
-        return losses
+        return self._at_points(objectives, moves, self._write)
 
     def advance(self, scalars: Scalars) -> None:
         def move(span: slice) -> None:
@@ -285,14 +287,16 @@ class InPlace(PerturbedModel):
         for_blocks(self._x.size, move, like=self._x)
         self._k += 1
 
-    def _go(self, way: Sequence[Shift]) -> None:
-        """Add moves along directions of step k to x."""
+    def _write(self, point: Vector | None, way: Sequence[Shift]) -> None:
+        """Add moves along directions of step k to x, and copy it to a point."""
 
         def go(span: slice) -> None:
             for p, amount in way:
                 self._perturb(self._x[span], self._x[span], None, p, amount, span.start)
 
         for_blocks(self._x.size, go, like=self._x)
+        if point is not None:
+            np.copyto(point, self._x)
 
 
 PERTURBED_MODELS: Mapping[str, type[PerturbedModel]] = {"copy": Copying, "light": Layerwise, "compensate": InPlace}

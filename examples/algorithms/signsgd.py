@@ -15,6 +15,7 @@ from seedbus.plugin import (
     Sizes,
     Vector,
     Work,
+    commits_after,
 )
 
 
@@ -74,7 +75,7 @@ class SignSGD(BaseAlgorithm):
     # -- every follower
 
     def apply(self, replica: Replica, commits: Sequence[Commit]) -> None:
-        for commit in self.pending(replica.version, commits):
+        for commit in commits_after(replica.version, commits):
             x = replica.fields["x"]
             x += np.float32(self.learning_rate) * unpacked(commit.signs, x.size)
             replica.version = commit.version

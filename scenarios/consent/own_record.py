@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from seedbus.agents.errors import RunFolderError
 from seedbus.agents.extensions import ClientPart, WorkResult
-from seedbus.agents.messages import AnyAlgorithm
-from seedbus.algorithms.contract import Declined, Replica
+from seedbus.algorithms.contract import Algorithm, Declined, Replica
 from seedbus.bus import Envelope
 from seedbus.bus.files import make_folder, private, read, whole_lines
 from seedbus.bus.records import Count, Text, record
@@ -77,7 +76,7 @@ class Recorder(ClientPart):
         self._models[plan.client] = replica.digest()
 
     def sent(
-        self, algorithm: AnyAlgorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
+        self, algorithm: Algorithm, client: int, plan: Any, outcome: WorkResult, beside: Sequence[int] = ()
     ) -> WorkResult:
         answer = outcome.reason if isinstance(outcome, Declined) else REPORT
         self._append(Answer(client, plan.round, plan.version, self._models[client], answer)._asdict())

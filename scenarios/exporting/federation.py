@@ -39,7 +39,7 @@ class Federation:
         self.scenario: Scenario = load(file, [f"{name}={value}" for name, value in settings.items()])
         algorithm = self.scenario.algorithm
         if not isinstance(algorithm, FedAvg):
-            raise ScenarioError(str(file), [f"algorithm {algorithm.name} sends no models; expected a dense one"])
+            raise ScenarioError(str(file), [f"algorithm {algorithm.facts.label} sends no models; expected a dense one"])
         self._algorithm = algorithm
 
     @cached_property

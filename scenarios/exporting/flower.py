@@ -101,7 +101,7 @@ def _strategy(run: Path, scenario: Scenario) -> tuple[str, dict[str, Any]]:
     """Return the name of Flower's strategy for a scenario, and its arguments. Raises `ScenarioError`: there is none."""
     algorithm, participation = scenario.algorithm, scenario.participation
     if not isinstance(algorithm, FedAvg):
-        what = f"clients of {algorithm.name} do not send models, which Flower's strategies average"
+        what = f"clients of {algorithm.facts.label} do not send models, which Flower's strategies average"
         raise ScenarioError(str(run), [f"{what}; expected a dense algorithm"])
     beyond = algorithm.beyond_means
     if unknown := [each.name for each in beyond if each.name not in _STRATEGIES]:

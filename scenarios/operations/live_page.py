@@ -134,7 +134,7 @@ class LiveRun(NullObserver):
     """
 
     def __init__(self, scenario: Scenario, lines: Iterable[dict[str, Any]] = ()) -> None:
-        self.title = f"{scenario.name}: {scenario.algorithm.name}"
+        self.title = f"{scenario.name}: {scenario.algorithm.facts.label}"
         self.changes = 0
         self._scenario = scenario
         self._lines = [strict(line) for line in lines]

@@ -69,9 +69,9 @@ def refuse_size(scenario: Scenario, dimension: int) -> None:
     needed = sizes.message
     if needed > LONGEST_VECTORS:
         what = (
-            f"algorithm {scenario.algorithm.name} sends models, and a message with the {trained:,} coordinates of task "
-            f"{scenario.task.name} takes {needed:,} bytes; at most {LONGEST_VECTORS:,} are accepted: choose a smaller "
-            "model, a mask, or a scalar-only algorithm such as decomfl"
+            f"algorithm {scenario.algorithm.facts.label} sends models, and a message with the {trained:,} coordinates "
+            f"of task {scenario.task.name} takes {needed:,} bytes; at most {LONGEST_VECTORS:,} are accepted: choose a "
+            "smaller model, a mask, or a scalar-only algorithm such as decomfl"
         )
         raise ScenarioError(scenario.name, [what])
     if sizes.string > LONGEST_STRING:
@@ -84,8 +84,8 @@ def refuse_size(scenario: Scenario, dimension: int) -> None:
     kept = sizes.state
     if kept > LARGEST_STATE:
         what = (
-            f"algorithm {scenario.algorithm.name} keeps {kept:,} bytes at the server, for {clients:,} clients and "
-            f"{trained:,} coordinates; at most {LARGEST_STATE:,} are accepted"
+            f"algorithm {scenario.algorithm.facts.label} keeps {kept:,} bytes at the server, for {clients:,} clients "
+            f"and {trained:,} coordinates; at most {LARGEST_STATE:,} are accepted"
         )
         raise ScenarioError(scenario.name, [what])
 

@@ -13,10 +13,9 @@ from seedbus.agents.client.relabelling import Relabel, Relabelling
 from seedbus.agents.client.tampering import Tampering
 from seedbus.agents.client.worker import Followers, build_facts, prove
 from seedbus.agents.measuring.client import OwnParts
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.observer import Observer
 from seedbus.agents.server.run_spec import RunSpec
-from seedbus.algorithms.contract import Shapes
+from seedbus.algorithms.contract import Algorithm, Shapes
 from seedbus.algorithms.directions.warm import warm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus import Follower, Offer, Recruit
@@ -196,7 +195,7 @@ def build_of(scenario: Scenario, problem: Problem) -> dict[str, str]:
     return build_facts(proofs_of(scenario, problem))
 
 
-def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
+def followed(scenario: Scenario, problem: Problem) -> Algorithm:
     """Return the algorithm as followers have it, with the secret shift of seeds if the scenario has one.
 
     Raises:
@@ -206,7 +205,9 @@ def followed(scenario: Scenario, problem: Problem) -> AnyAlgorithm:
     shapes: Shapes = ()
     if algorithm.facts.needs_layers:
         if not isinstance(problem, HasShapes):
-            raise ScenarioError("task", [f"algorithm {algorithm.name} needs layers, and {scenario.task.name} has none"])
+            raise ScenarioError(
+                "task", [f"algorithm {algorithm.facts.label} needs layers, and {scenario.task.name} has none"]
+            )
         shapes = problem.shapes()
     algorithm = algorithm.sized(problem.dimension, shapes)
     if scenario.seed_shift and isinstance(algorithm, ScalarOnly):

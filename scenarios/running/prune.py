@@ -84,7 +84,7 @@ def prune(run: str | Path, *, task: Task | None = None) -> Pruned | None:
 
 def _refuse(scenario: Scenario, folder: Path) -> None:
     """Raise `ScenarioError` if a journal keeps no commits that a model can take the place of."""
-    name = scenario.algorithm.name
+    name = scenario.algorithm.facts.label
     if scenario.algorithm.facts.is_dense:
         raise ScenarioError(str(folder), [f"algorithm {name} is dense: the journal has 65 models of it at most"])
     if not scenario.has_server:

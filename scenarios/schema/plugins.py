@@ -334,6 +334,9 @@ _ELSEWHERE = {each.name: f"in `facts`: replace(super().facts, {each.name}=…)" 
     "silent": "`of_numbers`, which takes the plan",
     "read_together": "`read_reports`",
     "informed": "`plan`, which takes the server's state",
+    "pending": "`commits_after` in `apply`, or in `facts`: replace(super().facts, is_dense=True)",
+    "aggregate_sum": "`aggregate`, which takes a Total for the reports",
+    "aggregate_each": "`aggregate`, which takes None for the reports",
 }
 """What an algorithm had as a member of its own, and where it says that now."""
 

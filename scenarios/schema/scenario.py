@@ -236,7 +236,7 @@ class Scenario(Settings):
         rounds = self.stop.most_rounds
         if most is not None and clients > most:
             raise ValueError(
-                f"participation.clients is {clients}; algorithm {self.algorithm.name} takes at most {most}"
+                f"participation.clients is {clients}; algorithm {self.algorithm.facts.label} takes at most {most}"
             )
         quorum = self.participation.quorum
         needed = facts.rule.fewest_reports
@@ -321,7 +321,7 @@ class Scenario(Settings):
         fields = [VERIFIED_PREFIX + name for name in self.algorithm.replica(np.zeros(1, np.float32)).fields]
         for name in self.expect:
             if name.startswith(VERIFIED_PREFIX) and name not in fields:
-                what = f"a replica of algorithm {self.algorithm.name} has no such field"
+                what = f"a replica of algorithm {self.algorithm.facts.label} has no such field"
                 raise ValueError(f"expect.{name}: {what}; {nearest(name, fields)}")
             if name in fields and not self.verify:
                 raise ValueError(f"expect.{name}: no digests are compared; set verify: true")

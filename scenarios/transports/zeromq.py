@@ -123,11 +123,11 @@ class _Connector:
 
     def connect(self, run: bytes) -> Transport:
         """Bind the server's socket and start the hosts; see `Connect`."""
-        from seedbus.bus.zeromq import Hub, Limits
+        from seedbus.bus.zeromq import Entrance, Hub, Limits
 
         hosting, access, placement = self._hosting, self._access, self._hosting.placement
         self._hub = hub = Hub(
-            access.endpoint,
+            Entrance(access.endpoint, access.own, access.keys, access.rights),
             run,
             limits=Limits(
                 placement.heartbeat_s,
@@ -140,9 +140,6 @@ class _Connector:
             report_limit=hosting.spec.report_limit,
             context=self._context,
             on_tick=self._on_tick,
-            rights=access.rights,
-            own=access.own,
-            keys=access.keys,
             offers=hosting.spec.participation.clients,  # each client may have a socket of its own
         )
         hosting.observer.noted(

@@ -17,7 +17,7 @@ import numpy as np
 
 from seedbus.agents.catch_up.settings import Lag
 from seedbus.agents.catch_up.snapshot_bytes import SnapshotBytes
-from seedbus.agents.messages import AnyAlgorithm
+from seedbus.algorithms.contract import Algorithm
 from seedbus.bus import Fate, Kind
 from seedbus.scenarios.reporting.findings import Finding, Plot
 from seedbus.scenarios.reporting.looks import Line
@@ -51,7 +51,9 @@ def break_even(run: Subject) -> Finding:
     """Count them. Raises `NotHere`."""
     algorithm, commits = run.algorithm, run.commits
     if algorithm.facts.is_dense:
-        raise NotHere(f"{algorithm.name} is dense: every plan has the whole model, and nobody catches up by commits")
+        raise NotHere(
+            f"{algorithm.facts.label} is dense: every plan has the whole model, and nobody catches up by commits"
+        )
     if not run.scenario.has_server:
         raise NotHere("nodes without a server send each other the commits that they lack, and no snapshots")
     if len(commits) < 2:
@@ -110,7 +112,7 @@ def _plot(sizes: Mapping[int, int], whole: int) -> Plot:
     return Plot.of_lines("Catching up", "missed commits (log scale)", "kB", drawn, is_log=True)
 
 
-def catch_up_bytes(algorithm: AnyAlgorithm, commits: Sequence[Any], lag: int) -> int:
+def catch_up_bytes(algorithm: Algorithm, commits: Sequence[Any], lag: int) -> int:
     """Return the bytes of what a client is sent that missed the last `lag` of the commits."""
     return len(msgpack.packb(algorithm.pack_commits(commits[len(commits) - lag :]).body))
 

@@ -27,7 +27,7 @@ _BINS = 50
 def hessian(run: Subject) -> Finding:
     """Measure it. Raises `NotHere`."""
     if "hessian" not in run.models[0].replayed.replica.fields:
-        raise NotHere(f"{run.algorithm.name} has no H")
+        raise NotHere(f"{run.algorithm.facts.label} has no H")
     if not run.effort.nulls:
         raise NotHere("without nulls there is nothing to compare H with; --set nulls=1 or more")
     nulls_are = ABOUT_NULLS.format(nulls=run.effort.nulls)

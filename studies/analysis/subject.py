@@ -16,9 +16,8 @@ from seedbus.agents.journal.file import FILE
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.journal.records import StoredRound
 from seedbus.agents.launcher import unpacked
-from seedbus.agents.messages import AnyAlgorithm
 from seedbus.agents.seeds import of_directions, of_step
-from seedbus.algorithms.contract import Declined, Replica, Vector
+from seedbus.algorithms.contract import Algorithm, Declined, Replica, Vector
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.discovery import check_shape
 from seedbus.keyed import keyed_bits
@@ -186,7 +185,7 @@ class Subject:
     results: Results
     scenario: Scenario
     problem: Problem
-    algorithm: AnyAlgorithm
+    algorithm: Algorithm
     stored: Sequence[StoredRound]
     effort: Effort
     meter: Meter

@@ -55,7 +55,7 @@ def whitening(run: Subject) -> Finding:
             f"Without a signal: {ABOUT_NULLS.format(nulls=run.effort.nulls)}",
         ]
         if has_h
-        else [f"{run.algorithm.name} divides its directions by nothing, so ζ is Lκ."]
+        else [f"{run.algorithm.facts.label} divides its directions by nothing, so ζ is Lκ."]
     )
     return Finding(
         "whitening",

@@ -11,7 +11,7 @@ import msgpack
 import numpy as np
 from pydantic import ValidationError
 
-from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused, local
+from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused, local, pending
 from seedbus.studies.analysis.client_models import Personalises
 from seedbus.studies.check.promises import bits, over_the_wire, require, require_same, spoiled
 from seedbus.studies.check.rehearsal import DIMENSION, Rehearsal, rehearse, x0
@@ -186,11 +186,11 @@ def a_gap_is_refused_and_leaves_the_replica_untouched(run: Rehearsal) -> None:
 
 
 def a_catch_up_brings_a_laggard_to_the_same_bits(run: Rehearsal) -> None:
-    """What `pending` and `pack_commits` send to a laggard brings it to the same bits."""
+    """What `pack_commits` makes of the commits that a laggard missed brings it to the same bits."""
     for version in range(len(run.commits) + 1):
         replica = run.newcomer()
         run.algorithm.apply(replica, run.commits[:version])
-        missed = run.algorithm.pending(version, run.commits[version:])
+        missed = pending(run.algorithm.facts, version, run.commits[version:])
         packed = over_the_wire(run.algorithm.pack_commits(missed).body)
         try:
             run.algorithm.apply(replica, run.algorithm.unpack_commits(packed))
@@ -244,7 +244,7 @@ def reports_that_commit_as_they_come_lead_to_one_model(run: Rehearsal) -> None:
     def fields(groups: Sequence[Sequence[LateReports]]) -> Any:
         replica, state = run.newcomer(), run.states[0]
         for version, group in enumerate(groups):
-            commit, state = algorithm.aggregate_each(state, run.algorithm.plan(len(groups), version, 0), group)
+            commit, state = algorithm.aggregate(state, algorithm.plan(len(groups), version, 0), None, late=group)
             run.algorithm.apply(replica, [commit])
         return replica.fields
 

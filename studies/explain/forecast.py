@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from seedbus.agents.client.client_state import KEPT_DURABLE
 from seedbus.agents.feature import Foreseen
-from seedbus.agents.messages import AnyAlgorithm
+from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
@@ -187,7 +187,7 @@ class Steps:
         first = np.concatenate([np.arange(single), np.arange(single, rounds, -(-rounds // MOST_STEPS))])
         return Steps(first, np.diff(first, append=rounds).astype(np.float64))
 
-    def work(self, algorithm: AnyAlgorithm) -> tuple[Numbers, Numbers]:
+    def work(self, algorithm: Algorithm) -> tuple[Numbers, Numbers]:
         """Return how often f is evaluated, and how many scalars a report has, at the beginning of each step."""
         evaluations, scalars = np.array([algorithm.work(round) for round in self.first.tolist()], np.float64).T
         return evaluations, scalars

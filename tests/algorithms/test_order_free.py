@@ -47,7 +47,7 @@ def model(kind: str, groups: list[list[LateReports]]) -> bytes:
     algorithm, state, replica = KINDS[kind], None, KINDS[kind].replica(X0)
     for version, group in enumerate(groups):
         plan = algorithm.plan(len(groups) + version, version, 7)
-        commit, state = algorithm.aggregate_each(state, plan, group)
+        commit, state = algorithm.aggregate(state, plan, None, late=group)
         (unpacked,) = algorithm.unpack_commits(algorithm.pack_commits([commit]).body)
         assert unpacked.version == commit.version == version + 1
         algorithm.apply(replica, [unpacked])
@@ -85,7 +85,7 @@ def test_a_report_weighs_what_its_group_says_at_the_learning_rate_of_its_own_pla
 
 
 class Own(DeComFL):
-    """An algorithm with a way of its own to aggregate, and none for each report."""
+    """An algorithm with a way of its own to aggregate, which says nothing of reports that count alone."""
 
     def aggregate(self, *arguments: Any, **named: Any) -> Any:
         return super().aggregate(*arguments, **named)

@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 from seedbus.bus import (
     EVALUATOR,
     SERVER,
+    Callbacks,
     Envelope,
     Fate,
     Kind,
@@ -188,7 +189,7 @@ def test_short_answers_that_come_together_are_decoded_together_and_others_alone(
         return [encode(report(client, size=size))[0] for size in sizes[client]] or [b"junk"]
 
     transport = MemoryTransport(lambda offer: Follower(offer, handle))
-    bus = bus_on(clock, transport, on_decoded=together.append)
+    bus = bus_on(clock, transport, calls=Callbacks(on_decoded=together.append))
     mailbox = bus.open(SERVER, "the server")
     transport.start(FakeRegistration((0, 5)))
 

@@ -30,7 +30,7 @@ from seedbus.agents.errors import Unfinishable
 from seedbus.agents.messages import Join, Span
 from seedbus.bus import HOST, Envelope, HostRequest, Kind, decode, encode
 from seedbus.bus.transport import NO_CLIENTS, STRANGER
-from seedbus.bus.zeromq import Hub, Limits
+from seedbus.bus.zeromq import Entrance, Hub, Limits
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 from seedbus.bus.zeromq.server.connections import STRANGERS_OF_A_HOST
@@ -284,7 +284,7 @@ async def test_connections_that_come_and_go_faster_than_they_are_heard_of_are_no
 async def test_a_join_may_hold_the_version_of_each_client(size: int, is_let_in: bool) -> None:
     """Clients that return after some rounds may all be at different versions."""
     registration = FakeRegistration((0, 899))
-    hub = Hub("tcp://127.0.0.1:*", bytes(8), limits=Limits(HEARTBEAT_S), rights=lambda is_own, user: STRANGER)
+    hub = Hub(Entrance("tcp://127.0.0.1:*", rights=lambda is_own, user: STRANGER), bytes(8), limits=Limits(HEARTBEAT_S))
     hub.start(registration)
     try:
         member = Member(int(hub.endpoint.rpartition(":")[2]))

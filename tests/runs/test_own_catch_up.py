@@ -53,7 +53,7 @@ def ways(results: Results, rounds: int) -> dict[str, int]:
     with closing(Journal.open(results.folder, for_writing=False)) as journal:
         missed = list(history(algorithm, journal))[back - lag : back]
     assert len(missed) > rounds, "those of its absence, and what the server did not know that it had"
-    if what.algorithm.name == "decomfl":
+    if what.algorithm.facts.label == "decomfl":
         return {"commits": len(msgpack.packb(algorithm.pack_commits(missed).body))}
     bodies = {
         "commits": algorithm.pack_commits(missed, whole=True).body,

@@ -13,6 +13,7 @@ from worlds import DECOMFL, HISO, lossy, outcome
 
 from seedbus.agents.client.clients import Host
 from seedbus.agents.server.positions import Positions
+from seedbus.algorithms.contract import pending
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.transports.placement import Placement
 
@@ -53,7 +54,7 @@ def test_what_is_counted_as_replayed_is_what_replicas_fold(
         before = host.replicas.version(client)
         answer = original(host, envelope)
         versions[client] = host.replicas.version(client)
-        fresh = algorithm.pending(before, missed) if versions[client] > before else []
+        fresh = pending(algorithm.facts, before, missed) if versions[client] > before else []
         folded[client].append((plan.round, versions[client] - before, algorithm.pack_commits(fresh, whole=True).seeds))
         return answer
 

@@ -25,7 +25,7 @@ from run_worlds import (
     with_policy,
 )
 from snapshot_cases import rough
-from worlds import DECOMFL, HISO, lossy, outcome, scenario
+from worlds import BARE, DECOMFL, HISO, lossy, outcome, scenario
 
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.server.arrivals import Arrivals
@@ -50,14 +50,6 @@ TROUBLE: list[dict[str, Any]] = [
     {"fault": "duplicate", "probability": 0.3},
     {"fault": "delay", "probability": 0.3, "by": 0.7},
 ]
-BARE = {
-    "fault": "crash",
-    "fraction": 0.5,
-    "at_round": 2,
-    "for_rounds": 2,
-    "every_rounds": 4,
-    "returns": "without-state",
-}
 COMINGS: dict[str, dict[str, Any]] = {
     "late": {"late": {}},
     "buffer": {"late": {}, "buffer": 2},

@@ -18,6 +18,7 @@ from seedbus.bus import (
     PASS,
     SERVER,
     Bus,
+    Callbacks,
     Declined,
     Envelope,
     Fate,
@@ -202,13 +203,13 @@ class Harness:
         self._packed = b""
         self.transport = transport(None if answers is None else lambda offer: Follower(offer, self._handle))
         self.positions = Positions(clients)
-        hooks = {
-            "tally": lambda envelope: REPORT_TALLY,
-            "answer_ns": answer_ns,
-            "on_answer": self.positions.on_answer,
-            "on_delivery": self.positions.on_delivery,
-        }
-        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, **hooks)
+        calls = Callbacks(
+            tally=lambda envelope: REPORT_TALLY,
+            answer_ns=answer_ns,
+            on_answer=self.positions.on_answer,
+            on_delivery=self.positions.on_delivery,
+        )
+        self.bus = bus_on(self.clock, self.transport, network, rules, seed=seed, clients=clients, calls=calls)
         self.ledger = self.bus.ledger
         with_mailbox = range(clients)
         if answers is not None:

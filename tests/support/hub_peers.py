@@ -20,7 +20,7 @@ from worlds import scenario
 from seedbus.bus import HOST, Declined, Envelope, HostRequest, Kind, Offer, encode
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.transport import ANYBODY, OPERATOR, Rights
-from seedbus.bus.zeromq import Hub, Limits
+from seedbus.bus.zeromq import Entrance, Hub, Limits
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq.packet import Type
 
@@ -60,15 +60,8 @@ async def hub_at(
     **options: Any,
 ) -> AsyncIterator[tuple[Hub, int]]:
     """Run a hub; yields the hub and its port."""
-    limits = Limits(heartbeat_s, **options)
-    hub = Hub(
-        "tcp://127.0.0.1:*",
-        bytes(8),
-        limits=limits,
-        redelivers=redelivers,
-        report_limit=report_limit,
-        rights=lambda is_own, user: ANYBODY,
-    )
+    limits, here = Limits(heartbeat_s, **options), Entrance("tcp://127.0.0.1:*", rights=lambda is_own, user: ANYBODY)
+    hub = Hub(here, bytes(8), limits=limits, redelivers=redelivers, report_limit=report_limit)
     hub.start(registration)
     try:
         yield hub, int(hub.endpoint.rpartition(":")[2])

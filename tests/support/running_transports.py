@@ -15,7 +15,7 @@ from bus_harness import FakeRegistration, Follower
 from processes import HANGS_S
 
 from seedbus.bus import Envelope, HostRequest, Kind, MemoryTransport, Offer, Recruit, Transport, encode
-from seedbus.bus.zeromq import Hub, Joining, Limits, follow
+from seedbus.bus.zeromq import Entrance, Hub, Joining, Limits, follow
 from seedbus.scenarios.transports.transports import TRANSPORTS
 from seedbus.scenarios.transports.zeromq import ZeroMQ
 
@@ -117,7 +117,7 @@ async def listening_hub(
     assert isinstance(kind, ZeroMQ)
     endpoint = kind.endpoint or f"ipc://{folder}/hub"
     context = zmq.Context[Any]()
-    hub = Hub(endpoint, b"this run", limits=Limits(heartbeat_s), context=context, **options)
+    hub = Hub(Entrance(endpoint), b"this run", limits=Limits(heartbeat_s), context=context, **options)
     try:
         yield hub, context
     finally:

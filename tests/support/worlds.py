@@ -25,6 +25,8 @@ DECOMFL: dict[str, Any] = {
     "momentum": 0.5,
     "dampening": False,
 }
+TWICE = {"at_round": 2, "for_rounds": 2, "every_rounds": 4}
+BARE: dict[str, Any] = {"fault": "crash", "fraction": 0.5, "returns": "without-state"} | TWICE
 HISO: dict[str, Any] = {"name": "hiso", "perturbations": 5, "local_steps": 2, "learning_rate": 0.001}
 TINY: dict[str, Any] = {
     "name": "tiny",

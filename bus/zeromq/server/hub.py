@@ -31,7 +31,6 @@ from seedbus.bus.envelope import LOWEST_ADDRESS, SHORT
 from seedbus.bus.errors import MalformedPacket
 from seedbus.bus.transport import (
     NOT_YET,
-    OPERATOR,
     Answered,
     Declined,
     HostRequest,
@@ -44,10 +43,9 @@ from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.heartbeat import LOOKS
-from seedbus.bus.zeromq.keys import KeyPair
 from seedbus.bus.zeromq.packet import AWAY, DAMAGED, HELLO_BYTES, NO_SESSION, OVER, PROTOCOL, Packet, Type
 from seedbus.bus.zeromq.server.connection import OLD, Connection
-from seedbus.bus.zeromq.server.router_socket import MISSED, RouterSocket
+from seedbus.bus.zeromq.server.router_socket import MISSED, Entrance, RouterSocket
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.bus.zeromq.server.session import Delivery, Limits, Session
 from seedbus.pieces import Frame
@@ -64,7 +62,7 @@ class Hub:
     """A transport whose followers are in other processes (or in threads, over inproc).
 
     Args:
-        endpoint: the address that workers connect to.
+        entrance: where workers connect to, and what they may ask for.
         run: eight bytes that identify this run.
         limits: after how many seconds peers count as gone.
         redelivers: whether deliveries that a host that is gone has not answered wait for the next (simulated time), or
@@ -72,9 +70,6 @@ class Hub:
         report_limit: bytes that a REPORT may have, so that members may send longer packets than strangers.
         context: a context of ZeroMQ's to use; otherwise the hub makes one of its own, and terminates it.
         on_tick: called once a heartbeat.
-        rights: returns what a peer may ask for, from whether it came in by `own`, and its public key; None: nothing.
-        own: another address, which only processes of this user can find, and where they need no key.
-        keys: the server's pair of keys, whose public one all that connect to `endpoint` must know; None: no encryption.
         offers: how many offers may be open to strangers, and how many strangers may connect, at a time, within OFFERS.
 
     Attributes:
@@ -90,7 +85,7 @@ class Hub:
 
     def __init__(
         self,
-        endpoint: str,
+        entrance: Entrance,
         run: bytes,
         *,
         limits: Limits | None = None,
@@ -98,9 +93,6 @@ class Hub:
         report_limit: int = SHORT,
         context: zmq.Context[Any] | None = None,
         on_tick: Callable[[Registration], None] = lambda registration: None,
-        rights: Callable[[bool, str], Rights | None] = lambda is_own, user: OPERATOR,
-        own: str = "",
-        keys: KeyPair | None = None,
         offers: int = 0,
     ) -> None:
         self._run = run
@@ -110,14 +102,12 @@ class Hub:
         self._context = context or zmq.Context()
         self._longest = sockets.most_up(report_limit)
         self._member_packet_limit = min(self._longest, sockets.longest_packet())
-        self._rights = rights
+        self._rights = entrance.rights
         self._max_offers = max(OFFERS[0], min(offers, OFFERS[1]))
         self._router = RouterSocket(
             self._context,
-            endpoint,
+            entrance,
             self._member_packet_limit,
-            own=own,
-            keys=keys,
             crowd=min(offers, OFFERS[1]),
             heard=self._receive,
             left=self._connection_ended,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import zmq
 
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
+from seedbus.bus.transport import OPERATOR, Rights
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.heartbeat import REST_S, Heartbeat
 from seedbus.bus.zeromq.keys import DOMAIN, KeyPair
@@ -29,15 +31,30 @@ Heard = Callable[[bytes, Connection, int, zmq.Frame, int], None]
 """Called with a message's routing id, connection, number of frames, last frame, and bytes on the wire."""
 
 
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """Where peers connect to a hub, and what they may ask for.
+
+    Attributes:
+        endpoint: the address that workers connect to.
+        own: another address, which only processes of this user can find, and where they need no key.
+        keys: the server's pair of keys, whose public one all that connect to `endpoint` must know; None: no encryption.
+        rights: returns what a peer may ask for, from whether it came in by `own`, and its public key; None: nothing.
+    """
+
+    endpoint: str
+    own: str = ""
+    keys: KeyPair | None = None
+    rights: Callable[[bool, str], Rights | None] = lambda is_own, user: OPERATOR
+
+
 class RouterSocket:
     """The socket that peers connect to.
 
     Args:
         context: the context of ZeroMQ that it is made in.
-        endpoint: the address that peers connect to.
+        entrance: the addresses that peers connect to, and their keys.
         packet_limit: bytes of the longest packet that a member may send.
-        own: another address, which only processes of this user can find, and where they need no key.
-        keys: the server's pair of keys for peers that connect to `endpoint`; None: no encryption.
         crowd: connections of strangers that are accepted at a time in any case.
         heard: called with each message.
         left: called with each connection over which nothing comes any more, and the reason.
@@ -53,16 +70,15 @@ class RouterSocket:
     def __init__(
         self,
         context: zmq.Context[Any],
-        endpoint: str,
+        entrance: Entrance,
         packet_limit: int,
         *,
-        own: str = "",
-        keys: KeyPair | None = None,
         crowd: int = 0,
         heard: Heard,
         left: Callable[[Connection, str], None],
         refused: Callable[[str, str, str], None],
     ) -> None:
+        endpoint, own, keys = entrance.endpoint, entrance.own, entrance.keys
         self._heard = heard
         self._left = left
         self._refused = refused

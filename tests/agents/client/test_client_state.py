@@ -17,7 +17,7 @@ from clusters import ClientsThread, RunWatcher, ServerThread
 from journal_cases import WAL, flipped, killed_run
 from processes import kill, seedbus, workers_of
 from worker_kills import alike
-from worlds import outcome, scenario
+from worlds import BARE, outcome, scenario
 
 from seedbus.agents import launcher
 from seedbus.agents.client.client_state import KEPT, KEPT_DURABLE, ClientStateStore, _digest, _Link
@@ -171,16 +171,6 @@ def test_another_process_reads_the_same_states(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(world(), tmp_path_factory.mktemp("run") / "whole")
-
-
-BARE = {
-    "fault": "crash",
-    "fraction": 0.5,
-    "at_round": 2,
-    "for_rounds": 2,
-    "every_rounds": 4,
-    "returns": "without-state",
-}
 
 
 class _Killing(RunWatcher):

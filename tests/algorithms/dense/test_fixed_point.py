@@ -10,7 +10,7 @@ import pytest
 from algorithm_cases import bits, make, over_the_wire
 from dense_federation import START, Bowl, D
 
-from seedbus.algorithms.contract import Declined
+from seedbus.algorithms.contract import Declined, Total
 from seedbus.algorithms.dense.compression.fixed_point import FixedPoint, whole_numbers
 from seedbus.algorithms.dense.server import aggregate
 
@@ -35,7 +35,7 @@ def test_a_commit_follows_from_the_sum_of_whole_numbers_to_the_bit(name: str) ->
     reports = reports_of(algorithm, plan)
     total = sum(algorithm.numbers(report).astype(np.int64) for report in reports.values())
     commit, after = algorithm.aggregate(state, plan, reports, members=9)
-    of_sum, after_sum = algorithm.aggregate_sum(state, plan, total, len(reports), members=9)
+    of_sum, after_sum = algorithm.aggregate(state, plan, Total(total, len(reports)), members=9)
     backwards, _ = algorithm.aggregate(state, plan, dict(reversed(reports.items())), members=9)
     for other in (of_sum, backwards):
         assert list(map(bits, other.fields)) == list(map(bits, commit.fields))

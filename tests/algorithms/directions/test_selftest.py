@@ -44,7 +44,7 @@ def without_the_last_direction(arguments: Arguments) -> None:
 
 def rounded_at_the_end(arguments: Arguments) -> None:
     """x is rounded once for all steps of a call, and not after each."""
-    arguments[-1] = False
+    arguments[-1] = (*arguments[-1][:-1], False)
 
 
 @pytest.fixture

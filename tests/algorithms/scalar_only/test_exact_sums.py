@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Replica, ReportRefused
+from seedbus.algorithms.contract import BadPayload, Declined, LateReports, Replica, ReportRefused, Total
 from seedbus.algorithms.directions import exact_directions, exact_reference, merged
 from seedbus.algorithms.scalar_only import base as scalar
 from seedbus.algorithms.scalar_only.block import Block
@@ -244,10 +244,10 @@ def test_the_server_makes_no_commit_that_might_overflow_the_sums() -> None:
     _, last = algorithm.aggregate([None, BUDGET - state[1] - 1], plan, {0: report})
     assert last[1] == BUDGET - 1
     groups = [LateReports(plan, {0: report}, 1.0)]
-    each, alone = algorithm.aggregate_each([None, 5], plan, groups)
+    each, alone = algorithm.aggregate([None, 5], plan, None, late=groups)
     assert (each.version, each.round, len(each.terms)) == (1, 0, 1) and alone == [None, 5 + state[1]]
     with pytest.raises(OverflowError, match="63 bits"):
-        algorithm.aggregate_each(almost, plan, groups)
+        algorithm.aggregate(almost, plan, None, late=groups)
 
 
 def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None:
@@ -270,7 +270,7 @@ def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None
     for before in (None, [None, 7]):
         mean, state = algorithm.aggregate(before, plan, reports)
         assert bits(mean.terms[0].scalars) == bits(np.rint(total / 3).astype(np.int32))
-        assert bits(algorithm.aggregate_sum(before, plan, total, 3)) == bits((mean, state))
+        assert bits(algorithm.aggregate(before, plan, Total(total, 3))) == bits((mean, state))
         both, _ = algorithm.aggregate(before, plan, reports, share=0.5, late=late)
         assert [term.scalars.tolist() for term in both.terms] == [
             np.rint(total / 6).tolist(),
@@ -278,7 +278,7 @@ def test_commits_of_whole_numbers_are_their_weighted_sums_rounded_once() -> None
         ]
         none, _ = algorithm.aggregate(before, plan, {}, late=late)
         assert none.terms[0].scalars.tolist() == [[0]] and bits(none.terms[1]) == bits(both.terms[1])
-        each, after = algorithm.aggregate_each(before, plan, late)
+        each, after = algorithm.aggregate(before, plan, None, late=late)
         quarters = [np.rint(report / 4).tolist() for report in reports.values()]
         assert [term.scalars.tolist() for term in each.terms] == quarters
         used = 0 if before is None else 7

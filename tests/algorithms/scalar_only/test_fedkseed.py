@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -181,7 +182,8 @@ def test_numbers_that_cancel_are_no_part_of_a_commit_and_the_example_has_one_uni
 def test_the_server_makes_no_commit_that_might_overflow_the_sums(run: Rehearsal) -> None:
     algorithm, plan = run.algorithm, run.plans[0]
     groups = [LateReports(plan, run.reports[0], 1 / 3)]
-    for aggregate, reports in ((algorithm.aggregate, run.reports[0]), (algorithm.aggregate_each, groups)):
+    for reports, late in ((run.reports[0], ()), (None, groups)):
+        aggregate = partial(algorithm.aggregate, late=late)
         commit, spent = aggregate(None, plan, reports)
         assert spent == algorithm.grid.most_q * int(np.abs(commit.numbers).sum())
         for before in (5, BUDGET - 1 - spent):

@@ -234,7 +234,7 @@ def test_whole_numbers_of_a_late_report_are_of_the_rate_of_its_round(name: str, 
         report = PoolReport(np.array([[3, 8]]), report)
     late = [LateReports(plans[0], {4: report}, weight)]
     together, _ = algorithm.aggregate(None, plans[1], {}, late=late)
-    alone, _ = algorithm.aggregate_each(None, plans[1], late)
+    alone, _ = algorithm.aggregate(None, plans[1], None, late=late)
     assert numbers_of(together).any() and numbers_of(together).tolist() == numbers_of(alone).tolist()
 
 

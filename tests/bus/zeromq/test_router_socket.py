@@ -13,7 +13,7 @@ from processes import wait_for
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.keys import Identity, KeyPair
 from seedbus.bus.zeromq.server.connection import STRANGERS_STRIKES, Connection
-from seedbus.bus.zeromq.server.router_socket import RouterSocket
+from seedbus.bus.zeromq.server.router_socket import Entrance, RouterSocket
 
 WITHIN_MS = 120_000
 
@@ -21,9 +21,8 @@ WITHIN_MS = 120_000
 @contextmanager
 def listening(heard: Any, refused: Any, keys: KeyPair | None = None) -> Iterator[RouterSocket]:
     context = zmq.Context[zmq.Socket[bytes]]()
-    router = RouterSocket(
-        context, "tcp://127.0.0.1:*", 2**20, keys=keys, heard=heard, left=lambda connection, why: None, refused=refused
-    )
+    here = Entrance("tcp://127.0.0.1:*", keys=keys)
+    router = RouterSocket(context, here, 2**20, heard=heard, left=lambda connection, why: None, refused=refused)
     try:
         yield router
     finally:

@@ -65,7 +65,7 @@ def test_a_mistake_that_only_the_task_shows_is_one_sentence() -> None:
     what = seedbus.load(FIELDS | {"expect": {"precision": {"at_least": 0.5}}})
     with pytest.raises(ScenarioError, match=r"own: expect.precision: nothing of that name is measured"):
         seedbus.run(what, task=own())
-    assert seedbus.load(FIELDS | {"algorithm": "moon"}).with_task(own()).algorithm.name == "moon"
+    assert seedbus.load(FIELDS | {"algorithm": "moon"}).with_task(own()).algorithm.facts.label == "moon"
 
 
 def test_a_run_is_read_replayed_and_resumed_with_the_same_task_given_again(tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ def test_it_replaces_no_file_unless_told_to(seedbus: Command) -> None:
     refused = seedbus("init", "mine.yaml")
     assert refused.code == Exit.USAGE and "mine.yaml: it exists already; name another file, or give" in refused.err
     assert Path("mine.yaml").read_text() == "mine"
-    assert seedbus("init", "mine.yaml", "--force").code == Exit.OK and load("mine.yaml").algorithm.name == "decomfl"
+    assert (
+        seedbus("init", "mine.yaml", "--force").code == Exit.OK and load("mine.yaml").algorithm.facts.label == "decomfl"
+    )
 
 
 class Terminal(io.StringIO):
@@ -99,7 +101,7 @@ def test_at_a_terminal_it_asks_for_what_no_option_says(seedbus: Command, monkeyp
     assert said.code == Exit.OK, said.err
     assert "fedav is not known; did you mean fedavg?" in said.err and "many is not a number" in said.err
     first = load("first.yaml")
-    assert (first.task.name, first.algorithm.name, first.stop.rounds) == ("digits", "fedavg", 30)
+    assert (first.task.name, first.algorithm.facts.label, first.stop.rounds) == ("digits", "fedavg", 30)
     assert first.partition.model_dump()["alpha"] == 0.3
     assert (first.participation.clients, first.participation.cohort) == (20, 2)
     assert [fault.model_dump()["fault"] for fault in first.faults] == ["dropout", "straggler"]

@@ -98,7 +98,7 @@ def test_faults_add_columns_of_rounds_and_reports(tmp_path: Path) -> None:
 
 def test_a_variant_may_be_the_name_of_a_scenario() -> None:
     named, plain = plan_of({"base": "quickstart", "variants": {"other": "hiso-digits", "own": []}}).cells
-    assert named.scenario.algorithm.name == "hiso" and plain.scenario.algorithm.name == "decomfl"
+    assert named.scenario.algorithm.facts.label == "hiso" and plain.scenario.algorithm.facts.label == "decomfl"
 
 
 def test_lines_beside_each_other_differ_in_more_than_colour() -> None:

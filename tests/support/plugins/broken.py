@@ -23,6 +23,7 @@ from seedbus.plugin import (
     Block,
     Channel,
     Compression,
+    Facts,
     FedAvg,
     KeyedRandom,
     Known,
@@ -158,14 +159,18 @@ class Counting(ScalarOnly):
 
 @breaks("a_commit_folded_twice_changes_nothing")
 class Repeating(ScalarOnly):
-    def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
-        return commits
+    def apply(self, replica: Replica, commits: Sequence[Any]) -> None:
+        for commit in commits:
+            replica.version = commit.version - 1
+            super().apply(replica, [commit])
 
 
 @breaks("a_gap_is_refused_and_leaves_the_replica_untouched")
 class Gapless(ScalarOnly):
-    def pending(self, version: int, commits: Sequence[Any]) -> Sequence[Any]:
-        return [commit for commit in commits if commit.version > version]
+    def apply(self, replica: Replica, commits: Sequence[Any]) -> None:
+        for commit in commits:
+            replica.version = max(replica.version, commit.version - 1)
+            super().apply(replica, [commit])
 
 
 @breaks("a_catch_up_brings_a_laggard_to_the_same_bits")
@@ -198,8 +203,13 @@ class Tardy(ScalarOnly):
 class Averaging(ScalarOnly):
     arithmetic: Literal["integer"] = "integer"
 
-    def aggregate_each(self, state: Any, plan: Any, groups: Sequence[Any]) -> Any:
-        return super().aggregate_each(state, plan, [each._replace(weight=1 / len(groups)) for each in groups])
+    @property
+    def facts(self) -> Facts:
+        return dataclasses.replace(super().facts, is_order_free=True)
+
+    def aggregate(self, state: Any, plan: Any, reports: Any, *, late: Any = (), **options: Any) -> Any:
+        late = [each._replace(weight=1 / len(late)) for each in late]
+        return super().aggregate(state, plan, reports, late=late, **options)
 
 
 @breaks("the_servers_state_survives_a_checkpoint")

@@ -320,6 +320,7 @@ def test_a_classifier_without_a_padding_token_has_the_losses_of_texts_alone(make
     assert ours.objective(0, 0).loss(0) == pytest.approx(padded.objective(0, 0).loss(0), rel=1e-6)
 
 
+@pytest.mark.few(10, slow=0)  # of which each model and each number of bits has some
 @pytest.mark.parametrize("name", ["vit", "resnet", "bert", "distilbert", "roberta", "gpt2-classifier", "llama"])
 @pytest.mark.parametrize("bits", [{"dtype": "bfloat16"}, {"dtype": "nf4"}, {"compute_dtype": "bfloat16"}], ids=str)
 def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(

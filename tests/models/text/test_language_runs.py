@@ -11,7 +11,7 @@ import pytest
 from clusters import ClientsThread, ServerThread
 from small_language import bind as bind_task
 from small_language import write_model
-from worlds import HISO, outcome
+from worlds import HISO
 
 from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.observer import NullObserver
@@ -24,7 +24,6 @@ from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.transports.placement import Placement
 
 DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 
@@ -85,15 +84,6 @@ def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
     assert keys[1, 2] == problem.objective(1, 2).key
     mine = problem.objective(0, 0)
     assert mine.samples == 12 and mine.steps_an_epoch == 3  # 12 samples: two batches of 5 and one of 2
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_workers")
-def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:
-    what = fine_tuning(rounds=3)
-    single = run(what, tmp_path / "memory")
-    distributed = run(what, tmp_path / "tcp", placement=Placement("tcp", 2))
-    assert outcome(single) == outcome(distributed)
 
 
 @pytest.mark.slow

@@ -83,6 +83,7 @@ def test_evaluation_is_a_mean_over_samples_and_the_perplexity_is_that_of_all_tok
         assert metrics["accuracy"] == float((predicted == labels).double().mean())
 
 
+@pytest.mark.few(12, slow=0)  # of which each model and each kind has some
 @pytest.mark.parametrize(("name", "kind"), TRAININGS)
 def test_the_file_says_how_many_weights_are_trained_and_the_gradient_is_the_slope(
     make_hub: Any, name: str, kind: str

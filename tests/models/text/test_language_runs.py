@@ -17,7 +17,6 @@ from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import Joining, follow
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -120,9 +119,3 @@ def test_a_model_may_lie_beside_the_scenarios_file(tmp_path: Path, opt: Path, fi
     document["task"]["model"] = "weights"
     (tmp_path / "tiny.yaml").write_text(dump(document), encoding="utf-8")
     assert load(tmp_path / "tiny.yaml").task.dimension == fine_tuning().task.dimension
-
-
-def test_a_scenario_without_its_model_is_one_sentence(fine_tuning: Any) -> None:
-    with pytest.raises(ScenarioError) as raised:
-        fine_tuning(model="nobody/has-this")
-    assert "no folder nobody/has-this" in str(raised.value) and "\n" not in str(raised.value)

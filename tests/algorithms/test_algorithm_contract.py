@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +102,7 @@ def test_every_round_moves_every_field(run: Rehearsal) -> None:
 
 @pytest.mark.few(24)
 def test_neither_blocks_nor_threads_change_a_bit(run: Rehearsal, blocks_and_threads: None) -> None:
-    for block, threads in itertools.product((128, 384, BLOCK), (1, 3)):
+    for block, threads in ((128, 3), (384, 1)):  # the reference is one block on one thread
         algorithm_cases.set_block(block)
         set_threads(threads)
         replica = run.newcomer()

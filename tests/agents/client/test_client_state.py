@@ -187,6 +187,7 @@ class _Killing(RunWatcher):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_the_client_state_of_a_killed_worker_survives(tmp_path: Path, reference: Results) -> None:
     watcher = _Killing()
     results = run(world(), tmp_path / "run", observer=watcher, placement=Placement("tcp", 2, heartbeat_s=0.2))

@@ -219,18 +219,6 @@ def test_at_most_the_cohort_works_and_every_report_counts_at_most_once(
     assert ALGORITHM.unpack_commits(ALGORITHM.pack_commits(coordinator.history.since(0)).body) is not None
 
 
-def test_a_client_that_has_left_is_not_at_work_again_after_a_crash() -> None:
-    coordinator = buffered(buffer=1, clients=2, cohort=1)
-    (leaves,) = open_round(coordinator)
-    coordinator.deadline_passed(0)
-    coordinator.close_round()
-    coordinator.checkpoint()
-    assert not open_round(coordinator, 1), "it is still at work"
-    coordinator.left([leaves])
-    coordinator.crashed()
-    assert list(open_round(coordinator, 2)) == [1 - leaves]
-
-
 def test_a_client_whose_late_report_is_lost_in_a_crash_is_at_work_until_the_deadline() -> None:
     coordinator = buffered(buffer=2, clients=2, cohort=2, quorum=2)
     first = open_round(coordinator)

@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 from algorithm_cases import DIMENSION, Rehearsal, bits, make, over_the_wire, rehearse, x0
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbus.algorithms.contract import BadPayload, CommitGap, LateReports, Replica, ReportRefused
@@ -222,31 +222,6 @@ def test_an_index_beyond_the_pool_is_refused(run: Rehearsal) -> None:
     assert refused.value.reason == "absurd"
     with pytest.raises(ReportRefused, match=r"its indices have shape \(1, 5\)"):
         run.algorithm.check(run.plans[0], PoolReport(report.indices[:1], report.scalars))
-
-
-@pytest.mark.slow
-@settings(max_examples=100)
-@given(
-    numbers=st.dictionaries(st.integers(0, 99), st.integers(-(2**63), 2**63 - 1).filter(bool), max_size=100),
-    shift=st.integers(0, 62),
-)
-@example(numbers={0: 127, 1: -128}, shift=0)
-@example(numbers={0: 128}, shift=0)
-@example(numbers={0: 127}, shift=0)
-@example(numbers={0: 2**63 - 1}, shift=0)
-@example(numbers={0: -(2**63)}, shift=0)
-@example(numbers={0: -128}, shift=0)
-def test_a_sum_survives_the_wire_in_the_fewest_bytes(numbers: dict[int, int], shift: int) -> None:
-    small = {index: number >> shift for index, number in numbers.items() if number >> shift}
-    indices = np.array(sorted(small), np.uint16)
-    commit = PoolCommit(3, 9, 12, indices, np.array([small[index] for index in sorted(small)], np.int64))
-    body = pack_sum(commit, 100)
-    assert bits(unpack_commits(over_the_wire(body), 100)) == bits([commit])
-    width = body[3]
-    assert all(-(2 ** (8 * width - 1)) <= number < 2 ** (8 * width - 1) for number in small.values())
-    fits_less = all(-(2 ** (8 * width - 9)) <= n < 2 ** (8 * width - 9) for n in small.values()) if width > 1 else False
-    assert not fits_less
-    assert len(body[4]) <= 13
 
 
 @pytest.mark.parametrize(

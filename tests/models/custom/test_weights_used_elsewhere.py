@@ -169,6 +169,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+@pytest.mark.usefixtures("warm_workers")
 def test_light_has_the_digest_of_copies_whatever_else_a_run_has(way: dict[str, Any], tmp_path: Path) -> None:
     load_plugin(NETWORKS)
     digests = []
@@ -179,7 +180,7 @@ def test_light_has_the_digest_of_copies_whatever_else_a_run_has(way: dict[str, A
             stop={"rounds": 3},
             **({"mask": way["mask"]} if "mask" in way else {}),
         )
-        placement = way.get("placement", Placement("memory"))
+        placement = way["placement"] if "placement" in way and revert == "light" else Placement("memory")
         with on_device(way.get("device", "cpu")):
             digests.append(run(what, tmp_path / revert, placement=placement).summary["digest"])
     assert digests[0] == digests[1]

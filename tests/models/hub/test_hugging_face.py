@@ -83,6 +83,7 @@ def test_evaluation_is_a_mean_over_samples_and_the_perplexity_is_that_of_all_tok
         assert metrics["accuracy"] == float((predicted == labels).double().mean())
 
 
+@pytest.mark.few(12, slow=0)  # of which each model and each kind has some
 @pytest.mark.parametrize(("name", "kind"), TRAININGS)
 def test_the_file_says_how_many_weights_are_trained_and_the_gradient_is_the_slope(
     make_hub: Any, name: str, kind: str
@@ -320,6 +321,7 @@ def test_a_classifier_without_a_padding_token_has_the_losses_of_texts_alone(make
     assert ours.objective(0, 0).loss(0) == pytest.approx(padded.objective(0, 0).loss(0), rel=1e-6)
 
 
+@pytest.mark.few(10, slow=0)  # of which each model and each number of bits has some
 @pytest.mark.parametrize("name", ["vit", "resnet", "bert", "distilbert", "roberta", "gpt2-classifier", "llama"])
 @pytest.mark.parametrize("bits", [{"dtype": "bfloat16"}, {"dtype": "nf4"}, {"compute_dtype": "bfloat16"}], ids=str)
 def test_a_model_in_fewer_bits_is_near_the_whole_one_and_alike_in_every_process(

@@ -17,8 +17,6 @@ from seedbus.models.data.roots import Roots
 from seedbus.models.errors import NotAllowed
 from seedbus.models.hub.networks import image_bytes
 from seedbus.models.tasks.hugging_face import HuggingFace
-from seedbus.scenarios.errors import ScenarioError
-from seedbus.scenarios.schema.loading import validate
 
 pytestmark = pytest.mark.slow
 
@@ -146,14 +144,6 @@ def test_a_server_names_folders_inside_a_clients_roots_only(described: Any, hub_
             HuggingFace.model_validate(fields | changed, context={"roots": Roots([model_root, data_root])})
     with pytest.raises(ValidationError, match="no such folder in"):
         HuggingFace.model_validate(fields | {"dataset": "some/set"}, context={"roots": Roots([model_root, data_root])})
-
-
-def test_a_scenario_without_its_model_is_one_sentence(described: Any) -> None:
-    task = described("bert", model="nobody/has-this")
-    document = {"name": "a", "task": task, "algorithm": {"name": "decomfl"}, "participation": {"clients": 2}}
-    with pytest.raises(ScenarioError, match="no folder nobody/has-this") as raised:
-        validate(document | {"stop": {"rounds": 1}}, "a test")
-    assert "\n" not in str(raised.value)
 
 
 def test_an_image_at_a_path_that_is_no_file_is_one_sentence(make_hub: Any) -> None:

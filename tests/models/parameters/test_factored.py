@@ -179,6 +179,7 @@ RUN: dict[str, Any] = {"task": CNN, "algorithm": NAMED | FACTORED, "stop": {"rou
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_has_one_digest_in_every_number_of_processes(tmp_path: Path) -> None:
     what = scenario(**RUN)
     places = [Placement(), Placement(transport="tcp"), TWO_WORKERS]

@@ -150,6 +150,7 @@ FORWARD = {"name": "hiso", "estimator": "forward-mode", "perturbations": 4, "loc
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_has_the_same_bits_over_tcp_and_in_workers(tmp_path: Path) -> None:
     what = scenario(task=CNN | {"micro_batch": 5}, algorithm=FORWARD, stop={"rounds": 6})
     places = [Placement(), Placement(transport="tcp"), TWO_WORKERS]

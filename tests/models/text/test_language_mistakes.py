@@ -33,12 +33,6 @@ from seedbus.scenarios.running.worker import serve
 from seedbus.scenarios.schema.loading import validate
 
 
-@pytest.mark.parametrize("model", ["nobody/has-this", "no-such-folder", "not a name: ?"])
-def test_a_model_that_is_nowhere_is_one_sentence_that_says_what_to_do(model: str) -> None:
-    with pytest.raises(DataError, match=r"Hugging Face cache; expected a folder with config\.json.* `hf download"):
-        _ = LanguageModel(model=model).dimension
-
-
 def test_weights_that_were_never_fetched_are_one_sentence(
     make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

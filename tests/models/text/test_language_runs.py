@@ -11,20 +11,18 @@ import pytest
 from clusters import ClientsThread, ServerThread
 from small_language import bind as bind_task
 from small_language import write_model
-from worlds import HISO, outcome
+from worlds import HISO
 
 from seedbus.agents.errors import JoinRefused, RunFolderError
 from seedbus.agents.observer import NullObserver
 from seedbus.bus import HostRequest
 from seedbus.bus.zeromq import Joining, follow
-from seedbus.scenarios.errors import ScenarioError
 from seedbus.scenarios.running.prepare import bind, recruit
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import load, validate
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.scenarios.schema.yaml_text import dump
-from seedbus.scenarios.transports.placement import Placement
 
 DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 
@@ -88,15 +86,6 @@ def test_a_client_draws_directions_of_its_own_in_every_round(make: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("warm_workers")
-def test_two_worker_processes_compute_the_same_bits(tmp_path: Path, fine_tuning: Any) -> None:
-    what = fine_tuning(rounds=3)
-    single = run(what, tmp_path / "memory")
-    distributed = run(what, tmp_path / "tcp", placement=Placement("tcp", 2))
-    assert outcome(single) == outcome(distributed)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("train", ["full", "lora"])
 def test_a_process_with_other_weights_is_refused_by_name(tmp_path: Path, fine_tuning: Any, train: str) -> None:
     what = fine_tuning(rounds=3, train={"kind": train})
@@ -130,9 +119,3 @@ def test_a_model_may_lie_beside_the_scenarios_file(tmp_path: Path, opt: Path, fi
     document["task"]["model"] = "weights"
     (tmp_path / "tiny.yaml").write_text(dump(document), encoding="utf-8")
     assert load(tmp_path / "tiny.yaml").task.dimension == fine_tuning().task.dimension
-
-
-def test_a_scenario_without_its_model_is_one_sentence(fine_tuning: Any) -> None:
-    with pytest.raises(ScenarioError) as raised:
-        fine_tuning(model="nobody/has-this")
-    assert "no folder nobody/has-this" in str(raised.value) and "\n" not in str(raised.value)

@@ -255,9 +255,10 @@ def test_a_run_has_the_same_bits_however_it_reverts_and_whatever_is_kept(
 
 @pytest.mark.parametrize(
     "algorithm",
-    [DECOMFL, DECOMFL | {"revert": "compensate"}, {"name": "fedavg", "local_steps": 2}],
-    ids=["decomfl", "compensate", "fedavg"],
+    [DECOMFL | {"revert": "compensate"}, {"name": "fedavg", "local_steps": 2}],
+    ids=["compensate", "fedavg"],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_worker_processes_compute_the_same_bits(tmp_path: Path, scenario: Any, algorithm: Any) -> None:
     what = scenario(algorithm)
     single = run(what, tmp_path / "memory")

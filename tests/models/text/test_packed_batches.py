@@ -144,6 +144,7 @@ DECOMFL = {"name": "decomfl", "perturbations": 2, "learning_rate": 0.01}
 
 
 @pytest.mark.parametrize("train", [KINDS[0], KINDS[1]], ids=["full", "last-blocks"])
+@pytest.mark.usefixtures("warm_workers")
 def test_a_run_has_the_same_bits_in_worker_processes_and_layer_by_layer(
     tmp_path: Path, texts: Path, train: Any
 ) -> None:

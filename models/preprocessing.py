@@ -15,6 +15,8 @@ from seedbus.settings import Settings
 
 KEY = "preprocessing"
 """Its name in the file's metadata."""
+MOST_TEXTS = 1000
+"""Different texts of a column of a table, and classes, at most."""
 
 
 class Numbers(Settings, frozen=True):
@@ -37,7 +39,7 @@ class Texts(Settings, frozen=True):
     """
 
     name: str
-    texts: Annotated[tuple[str, ...], Field(max_length=1000)]  # as many as a table's column may have
+    texts: Annotated[tuple[str, ...], Field(max_length=MOST_TEXTS)]
 
     @property
     def inputs(self) -> list[str]:

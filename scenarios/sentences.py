@@ -225,7 +225,10 @@ def _others_with(field: str, models: list[type[BaseModel]]) -> str:
     """Return which others of a model's kind have a field, as a part of a sentence: empty if none has it."""
     kin = [known for kind in KINDS if not set(models).isdisjoint((known := kind.all()).values())]
     names = [name for known in kin for name, each in known.items() if field in getattr(each, "model_fields", ())]
-    return f" here, but of {', '.join(names[:4])}{', and others' if len(names) > 4 else ''}" if names else ""
+    if not names:
+        return ""
+    *first, last = [*names[:4], *(["others"] if len(names) > 4 else [])]
+    return f" here, but {', '.join(first)}{' and ' if first else ''}{last} {'have' if first else 'has'} it"
 
 
 def _accepted(problem: Any, field: FieldInfo | None) -> str:

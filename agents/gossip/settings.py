@@ -31,7 +31,7 @@ class Gossip(Settings):
         description="which nodes are neighbours; regular: drawn at random, each with as many; edges: as listed",
     )
     degree: int | None = Field(default=None, ge=2, description="neighbours of a node in a regular graph; none: 4")
-    graph_seed: int | None = Field(
+    seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="key of a regular graph's draws; none: the scenario's seed"
     )
     edges: list[tuple[int, int]] | None = Field(default=None, description="of graph: edges, all pairs of neighbours")
@@ -54,7 +54,7 @@ class Gossip(Settings):
 
     @model_validator(mode="after")
     def _one_graph(self) -> Gossip:
-        for field, graph in (("degree", "regular"), ("graph_seed", "regular"), ("edges", "edges")):
+        for field, graph in (("degree", "regular"), ("seed", "regular"), ("edges", "edges")):
             if getattr(self, field) is not None and self.graph != graph:
                 raise ValueError(f"{field} is for graph: {graph}, and graph is {self.graph}; leave {field} out")
         if self.graph == "edges" and not self.edges:
@@ -94,7 +94,7 @@ class Gossip(Settings):
                 f"participation.clients is {nodes}, and topology.graph: {self.graph} of so many has {count:,} edges; "
                 f"at most {MOST_EDGES:,} are accepted"
             )
-        edges = self._edges(nodes, seed if self.graph_seed is None else self.graph_seed)
+        edges = self._edges(nodes, seed if self.seed is None else self.seed)
         alone = set(range(nodes)) - graphs.reached(edges, nodes)
         if alone:
             raise ValueError(f"topology.edges do not connect node {min(alone)} with node 0; all have to be connected")

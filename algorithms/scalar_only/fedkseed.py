@@ -15,7 +15,7 @@ version, and holds the bits of one that folded every commit: one to eight bytes 
 commits or their sum, whichever takes fewer bytes.
 
 **Ours**: a client draws indices with replacement, keyed by client and round; direction i of the pool is
-z(pool_seed, 0, i) of the run's own stream; clients weigh the same (in the authors' code in proportion to their
+z(seed, 0, i) of the run's own stream; clients weigh the same (in the authors' code in proportion to their
 mini-batches, unless it is told `equal_weight`). Since each client has directions of its own, their scalars cannot be
 compared, and the only rule is the mean.
 """
@@ -66,7 +66,7 @@ class FedKSeed(ScalarOnly):
     name: Literal["fedkseed"] = "fedkseed"
     arithmetic: Literal["integer"] = Field(default="integer", description="x is an exact sum (docs/exact-sums.md)")
     pool: Count = Field(default=4096, description="S, number of directions in the pool (the paper: 1,024 to 4,096)")
-    pool_seed: int = Field(default=0, ge=0, lt=2**64, description="keys the directions of the pool")
+    seed: int = Field(default=0, ge=0, lt=2**64, description="keys the directions of the pool")
     perturbations: Scheduled[Count] = Field(default=1, description="P, directions per local step; may change by round")
     estimator: Scheduled[Estimator] = Field(
         default="central", description="as for DeComFL; the paper's is central; may change by round"
@@ -122,7 +122,7 @@ class FedKSeed(ScalarOnly):
         return scalars if isinstance(scalars, Declined) else PoolReport(source.indices, scalars)
 
     def _source(self, replica: Replica, plan: ScalarPlan, objective: Any) -> _PoolDirections:
-        return _PoolDirections(self._backend(replica.x), self.pool_seed, self._draw(plan, objective.key))
+        return _PoolDirections(self._backend(replica.x), self.seed, self._draw(plan, objective.key))
 
     def _draw(self, plan: ScalarPlan, key: int) -> Indices:
         """Return the indices that a client draws in the round of a plan, uint16 [K, P]."""
@@ -207,7 +207,7 @@ class FedKSeed(ScalarOnly):
         if not pending:
             return
         total = pool.summed(pending)
-        terms = pool_terms(self.pool_seed, total.indices, total.numbers)
+        terms = pool_terms(self.seed, total.indices, total.numbers)
         exact.add_terms(replica.fields["x"], self._backend(replica.x), [terms])
         replica.version = total.version
 

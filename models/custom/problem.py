@@ -26,14 +26,12 @@ from seedbus.models.custom.settings import TorchSettings
 from seedbus.models.data.batches import parts
 from seedbus.models.device import moved
 from seedbus.models.errors import DataError, is_out_of_memory
-from seedbus.models.generators import generator
 from seedbus.models.images.sample_problem import SampleProblem
 from seedbus.models.own_code.named import METRICS_FIELD, found, name_of
 from seedbus.models.own_code.network import TORCH_FIELD, reason
 from seedbus.models.own_code.own_metrics import LOSS_FIELD, Joined, check_alone, value_of
 from seedbus.models.own_code.own_network import OwnNetwork, shapes_of, ways_out
 from seedbus.models.own_code.repeated import generators_kept
-from seedbus.models.parameters.flat import FlatModule
 from seedbus.models.partition import Partition
 from seedbus.models.partitions.own import Own
 from seedbus.models.task import Vector
@@ -49,8 +47,6 @@ class TorchProblem(SampleProblem[Selection]):
     def __init__(self, task: TorchSettings, *, seed: int, clients: int, partition: Partition) -> None:
         own = OwnNetwork(task.network, seed, field=TORCH_FIELD, batch_norm=task.batch_norm)
         self._own = own
-        if task.initial == "drawn":
-            own.x0 = _drawn(own.flat, seed)
         splits = own_splits(task, partition) if isinstance(partition, Own) else task.splits()
         check_divisible(partition, splits["train"])
         super().__init__(task, own.flat, splits, seed=seed, clients=clients, partition=partition)
@@ -70,7 +66,7 @@ class TorchProblem(SampleProblem[Selection]):
         self._constants = self._digest()
 
     def x0(self) -> NDArray[np.float32]:
-        """Return the weights that the user's function gave the network, or drawn ones, float32 [d]."""
+        """Return the weights that the user's function gave the network, float32 [d]."""
         return self._own.x0.copy()
 
     def identity(self) -> bytes:
@@ -336,11 +332,3 @@ class TorchProblem(SampleProblem[Selection]):
         if self._loss is cross_entropy and not is_whole and shapes_of(outputs) != shapes_of(targets):
             expected = "loss: mse, or whole numbers as targets, of an integer type: 1 and neither 1.0 nor True"
             raise DataError("task.loss", f"cross-entropy with {shapes}", expected)
-
-
-def _drawn(flat: FlatModule, seed: int) -> NDArray[np.float32]:
-    try:
-        return flat.drawn(generator("x0", "torch", seed))
-    except TypeError as error:
-        layer = str(error).partition(" ")[0]
-        raise DataError("task.initial", f"drawn, which is not defined for {layer}", "own") from None

@@ -65,10 +65,6 @@ class TorchSettings(OwnMetrics, BatchSettings, frozen=True):
         description="`cross-entropy`, `mse`, or plugin:function of outputs and targets that returns a number, such as "
         "the mean over the batch; in Python, if left out, `mse` for data sets with fractional targets",
     )
-    initial: Literal["own", "drawn"] = Field(
-        "own",
-        description="x₀. own: the weights that the function returns; drawn: torch's default distributions, by key",
-    )
     batch_norm: Literal["refused", "frozen"] = Field(
         "refused", description="running statistics, which no seed and scalar rebuilds; frozen: they stay as they are"
     )

@@ -36,7 +36,7 @@ class OwnNetwork:
         field: as given.
         name: the function's name.
         flat: the network.
-        x0: the initial point, float32 [d]: the weights that the function gave it, unless others are put here.
+        x0: the initial point, float32 [d]: the weights that the function gave it.
 
     Raises:
         DataError: the function fails, or what it returns cannot be trained.

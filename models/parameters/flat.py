@@ -17,7 +17,7 @@ of a normal draw may differ between processors, and the tails hardly matter to a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -90,25 +90,18 @@ class FlatModule(Coordinates):
         """Return the trained parameters by name, as contiguous copies in the module's shapes."""
         return {name: np.array(p.cpu().numpy(), order="C") for name, p in self._named.items()}
 
-    def drawn(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Draw initial values of the trained parameters, as `initial_values` does. Raises `TypeError`."""
-        return initial_values(self.module, rng, self._named.values())
-
     def constants(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what the module computes with beside its trained parameters, by name."""
         yield from ((name, p) for name, p in self.module.named_parameters() if name not in self._named)
         yield from self.module.named_buffers()
 
 
-def initial_values(
-    module: nn.Module, rng: np.random.Generator, parameters: Iterable[nn.Parameter] | None = None
-) -> NDArray[np.float32]:
+def initial_values(module: nn.Module, rng: np.random.Generator) -> NDArray[np.float32]:
     """Draw initial values, float32 [d], from PyTorch's default distributions.
 
     Args:
         module: the module.
         rng: the source of the draws.
-        parameters: those of its parameters to draw, in their order; None: all.
 
     Raises:
         TypeError: a layer has no initial values defined.
@@ -117,8 +110,7 @@ def initial_values(
     for layer in module.modules():
         for name, parameter in layer.named_parameters(recurse=False):
             owners.setdefault(parameter, (layer, name))
-    chosen = module.parameters() if parameters is None else parameters
-    return np.concatenate([_initial(*owners[parameter], parameter, rng) for parameter in chosen])
+    return np.concatenate([_initial(*owners[parameter], parameter, rng) for parameter in module.parameters()])
 
 
 def _initial(layer: nn.Module, name: str, parameter: Tensor, rng: np.random.Generator) -> NDArray[np.float32]:

@@ -31,12 +31,11 @@ from seedbus.models.data.prepared import Arrays, prepared
 from seedbus.models.data.samples import Images
 from seedbus.models.errors import DataError
 from seedbus.models.generators import generator
-from seedbus.models.preprocessing import Column, Numbers, Texts, as_text
+from seedbus.models.preprocessing import MOST_TEXTS, Column, Numbers, Texts, as_text
 from seedbus.models.spelling import other_spellings, spelled_alike, taken_as_one
 from seedbus.models.tables.columns import Kind, TableFile, Values, kind_of, state_of
 from seedbus.models.tables.settings import TableSettings
 
-MOST_TEXTS = 1000  # different texts of a column, and classes
 _MOST_WHOLE = 20  # different whole numbers of a target that are classes
 _GROUPS = 10
 _SHOWN = 60  # characters of a text in a sentence

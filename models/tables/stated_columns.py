@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from seedbus.models.preprocessing import MOST_TEXTS
 from seedbus.models.spelling import value_of
 from seedbus.settings import Settings
-
-MOST_TEXTS = 1000  # of a column, and classes: as many as a table that is here may have
 
 
 class StatedNumbers(Settings, frozen=True):

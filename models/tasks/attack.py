@@ -6,7 +6,7 @@ All clients look for one x that is added to their images in tanh space, so that 
 
 z is an image with pixels from −½ to ½, y its class. The samples are the images that the classifier gets right, of one
 class as in the paper or of all. **Ours**: Φ are the network's logits, as in Carlini & Wagner 2017; their differences
-are those of log-confidences. 2z is scaled by `reach`, because black and white would be at infinity, and the distance is
+are those of log-confidences. 2z is scaled by `REACH`, because black and white would be at infinity, and the distance is
 measured from the scaled image. x starts at zero. The classifier is a small CNN for (Fashion-)MNIST; the paper has one
 for CIFAR-10. It is trained when the task first needs it (see `classifier`); clients know nothing of its training.
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 _PIXELS = 28 * 28
+REACH = 0.999999
+"""Factor of 2z before tanh⁻¹."""
 _SETS: dict[str, MnistTask] = {"fashion-mnist": FashionMnist(), "mnist": Mnist()}
 
 
@@ -50,7 +52,6 @@ class BlackboxAttack(ClassifierSettings, frozen=True):
     )
     label: int | None = Field(4, ge=0, le=9, description="the class whose images are perturbed; null: all classes")
     distortion: float = Field(1.0, ge=0, le=1e6, description="c, the weight of the squared distance from the image")
-    reach: float = Field(0.999999, gt=0, lt=1, description="factor of 2z before tanh⁻¹")
     classifier_steps: int = Field(1000, ge=1, description="steps of gradient descent that train the classifier")
 
     @property
@@ -85,9 +86,9 @@ class BlackboxAttack(ClassifierSettings, frozen=True):
         return self._attacked(train, correct["train"]), self._attacked(test, correct["test"])
 
     def inputs(self, stored: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return tanh⁻¹(2z), scaled by `reach`, of each pixel, [b, 28, 28, 1]."""
+        """Return tanh⁻¹(2z), scaled by `REACH`, of each pixel, [b, 28, 28, 1]."""
         brightness = np.arange(256) / 255 - 0.5
-        levels = np.arctanh(self.reach * 2 * brightness).astype(np.float32)
+        levels = np.arctanh(REACH * 2 * brightness).astype(np.float32)
         return levels.take(stored, mode="clip")
 
     def _attacked(self, images: Images, correct: NDArray[np.bool_]) -> Images:

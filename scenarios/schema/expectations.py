@@ -79,20 +79,16 @@ FIGURES = {
         "participation.gini", "Gini coefficient of counted reports per client; 0 if all clients have the same number"
     ),
     "lag_mean": Figure("lag.mean", "commits that a client has missed when it is asked, mean"),
-    "lag_p95": Figure("lag.p95", "the same, 95th percentile"),
     "lag_max": Figure("lag.max", "the same, maximum"),
     "replayed": Figure("traffic.replayed", "commits that clients folded to catch up, the newest included"),
     "snapshots": Figure(
         "traffic.by_kind.snapshot.messages", "offers and chunks of snapshots, in place of missed commits", missing=0
     ),
     "staleness_mean": Figure("staleness.mean", "commits between the start of a counted report and its commit, mean"),
-    "staleness_p95": Figure("staleness.p95", "the same, 95th percentile"),
     "staleness_max": Figure("staleness.max", "the same, maximum"),
     "late_share": Figure("staleness.late_share", "fraction of the counted reports that missed their round"),
     "round_mean_s": Figure("round_times.mean_s", "duration of a round in seconds of the run's clock, mean"),
-    "round_median_s": Figure("round_times.median_s", "the same, median"),
     "round_p95_s": Figure("round_times.p95_s", "the same, 95th percentile"),
-    "round_max_s": Figure("round_times.max_s", "the same, maximum"),
     "rounds_at_deadline": Figure("round_times.at_deadline", "rounds closed by their deadline"),
     "rounds_without_commit": Figure("round_times.without_commit", "rounds without a commit, for any reason"),
     "stragglers_share": Figure(
@@ -112,7 +108,7 @@ FIGURES = {
 _OF_REPORTS = {
     *("bytes_down", "heard_share", "late_share", "rounds_at_deadline", "stragglers_share", "in_vain_share"),
     *("commits_with_false_reports", "commits_beyond_rule"),
-    *(f"staleness_{each}" for each in ("max", "mean", "p95")),
+    *(f"staleness_{each}" for each in ("max", "mean")),
 }
 """The figures of reports to a server, and of what it sends."""
 

@@ -18,11 +18,12 @@ from seedbus.scenarios.reporting.terminal import say
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, e.g. runs/quickstart-1.")],
     target: Annotated[
-        str, typer.Option(metavar="METRIC=VALUE", help="Rounds and bytes until the metric meets it.")
+        str,
+        typer.Option(
+            metavar="METRIC=VALUE",
+            help="Rounds and bytes until the metric meets it; METRIC_ema=VALUE: until its moving average does.",
+        ),
     ] = "",
-    smoothed: Annotated[
-        bool, typer.Option("--smoothed", help="With --target: until its moving average, 0.9 per round, meets it.")
-    ] = False,
     at: Annotated[
         str,
         typer.Option(
@@ -35,9 +36,7 @@ def compare(
 ) -> None:
     """Compare runs: what they reach, after how many rounds and bytes. Runs that differ only in the seed are one row."""
     with cli_errors():
-        metric, value = _target(target)
-        if smoothed and value is None:
-            raise ScenarioError("--smoothed", ["it says how a target is met; expected --target beside it"])
+        metric, value, smoothed = _target(target)
         points = _points(at)
         if out is not None and not out.name:
             raise ScenarioError(f"--out {out}", ["it names no file; expected one like comparison.html"])
@@ -58,18 +57,21 @@ def compare(
             shown.show(comparison)
 
 
-def _target(text: str) -> tuple[str | None, float | None]:
-    """Parse METRIC=VALUE; an empty text means no target."""
+def _target(text: str) -> tuple[str | None, float | None, bool]:
+    """Parse METRIC=VALUE, and say whether its moving average is to meet it; an empty text means no target."""
+    from seedbus.scenarios.schema.expectations import AVERAGE_SUFFIX
+
     if not text:
-        return None, None
-    metric, _, number = text.partition("=")
+        return None, None, False
+    name, _, number = text.partition("=")
+    metric = name.removesuffix(AVERAGE_SUFFIX)
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not metric or not math.isfinite(value):
         raise ScenarioError(f"--target {text}", ["expected a metric and a number, like accuracy=0.8"])
-    return metric, value
+    return metric, value, metric != name
 
 
 def _points(text: str) -> list[int | str]:

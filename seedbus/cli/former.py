@@ -23,6 +23,7 @@ FORMER = {
     "stop": "runs RUN --stop",
     "top": "runs RUN",
     "analyse --rounds": "analyse RUN --at ROUNDS",
+    "compare --smoothed": "compare RUN --target METRIC_ema=VALUE",
     "client --memory": "client --out FOLDER",
     "report --client": "export RUN messages --only client=NUMBER",
     "report --kind": "export RUN messages --only kind=KIND",

@@ -44,7 +44,6 @@ def init(
         ),
     ] = None,
     plugin: Plugins = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
     """Write a first scenario, with comments.
 
@@ -52,8 +51,8 @@ def init(
     writes a scenario that comes with Seedbus, to be changed.
     """
     with cli_errors():
-        if os.path.lexists(file) and not force:
-            raise ScenarioError(str(file), ["it exists already; name another file, or give --force to replace it"])
+        if os.path.lexists(file):
+            raise ScenarioError(str(file), ["it exists already; name another file, or delete it"])
         from seedbus.scenarios.reporting.results import write_named
         from seedbus.studies.explain.first_scenario import Choices, first_scenario
 

@@ -85,8 +85,7 @@ def completed(choices: Choices) -> Choices:
     Raises:
         ScenarioError: task, algorithm or partition is not valid.
     """
-    model = similar(choices)
-    partition = choices.partition or (model[1] if model else {}).get("partition", "iid")
+    partition = choices.partition or _similar(choices)[2].get("partition", "iid")
     chosen = replace(choices, partition=partition)
     algorithm = _validated(chosen, {"clients": 1}).algorithm
     clients = min(50, algorithm.facts.most_clients or 50) if choices.clients is None else choices.clients
@@ -109,36 +108,34 @@ def first_scenario(choices: Choices) -> str:
         document["compute"] = {"evaluation": {"distribution": "lognormal", "median": EVALUATION_S, "sigma": 0.3}}
         document["faults"] = _faults(chosen)
     scenario = validate({"name": "first"} | document, _SOURCE)
-    names = {
-        "algorithm": _of_digits(choices).get("name"),
-        "task, partition and algorithm": (similar(choices) or [None])[0],
-    }
-    origin = "".join(f"# Fields of {of} are set as in {name} (`seedbus list`).\n" for of, name in names.items() if name)
+    name, parts, _ = _similar(choices)
+    origin = f"# Fields of {parts} are set as in {name} (`seedbus list`).\n" if name else ""
     head = "# A scenario for `seedbus run`. Lines with # and no space after it are the defaults.\n"
     return head + origin + "\n" + "".join(f"{line}\n" for line in _lines(scenario, document, "", without=("name",)))
 
 
-def similar(choices: Choices) -> tuple[str, dict[str, Any]] | None:
-    """Return the library's scenario of the same task and algorithm, (name, document), or None.
+def _similar(choices: Choices) -> tuple[str, str, dict[str, Any]]:
+    """Return the library's scenario of the same task and algorithm: its name, the parts that are taken, and these.
 
-    Of several it is one that is named after the algorithm, and the one with the shortest name.
+    Of several it is one that is named after the algorithm, and the one with the shortest name. Of a task that the
+    library has not, a small network has the algorithm as digits have it. Without such a scenario all three are empty.
     """
     task, algorithm = _name(choices.task), _name(choices.algorithm)
     documents = _documents()
+    known = [document["task"]["name"] for document in documents.values()]
+    wanted = (task if task in known else "digits", algorithm)
     same = [
         name
         for name, document in documents.items()
-        if (document["task"]["name"], document["algorithm"]["name"]) == (task, algorithm)
+        if (document["task"]["name"], document["algorithm"]["name"]) == wanted
     ]
-    same.sort(key=lambda name: (not name.rpartition("/")[2].startswith(str(algorithm)), len(name), name))
-    return (same[0], documents[same[0]]) if same else None
-
-
-def _of_digits(choices: Choices) -> dict[str, Any]:
-    """Return the library's scenario of digits with the algorithm, for a small network on a task that the library has
-    not; or nothing."""
-    is_new = all(document["task"]["name"] != _name(choices.task) for document in _documents().values())
-    return (similar(replace(choices, task="digits")) or ("", {}))[1] if is_new else {}
+    if not same:
+        return "", "", {}
+    name = min(same, key=lambda name: (not name.rpartition("/")[2].startswith(str(algorithm)), len(name), name))
+    found = documents[name]
+    if task not in known:
+        return name, "algorithm", {"algorithm": found["algorithm"]}
+    return name, "task, partition and algorithm", found
 
 
 @cache
@@ -148,8 +145,7 @@ def _documents() -> dict[str, dict[str, Any]]:
 
 
 def _document(chosen: Choices, participation: dict[str, Any]) -> dict[str, Any]:
-    found = similar(chosen)
-    model = found[1] if found else {"algorithm": _of_digits(chosen).get("algorithm")}
+    model = _similar(chosen)[2]
     return {
         "seed": 1,
         **{name: _fields(getattr(chosen, name), model.get(name), kind.tag) for name, kind in KINDS.items()},

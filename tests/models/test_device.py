@@ -24,7 +24,7 @@ from seedbus.models.errors import DataError
 from seedbus.models.generators import generator
 from seedbus.models.images import networks
 from seedbus.models.parameters.derivatives import loss_derivatives
-from seedbus.models.parameters.flat import FlatModule
+from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.parameters.gradients import backward
 from seedbus.models.text.problem import PretrainedProblem
 from seedbus.scenarios.errors import Exit
@@ -121,7 +121,7 @@ def test_first_and_second_derivatives_of_recurrent_layers_are_those_of_the_proce
         with device.on_device(name):
             flat = FlatModule(networks.character_lstm(5))
         texts, labels = device.moved((torch.tensor([[0, 1, 2], [3, 4, 0]]), torch.tensor([1, 2])), flat.device)
-        x = flat.drawn(generator("x0"))
+        x = initial_values(flat.module, generator("x0"))
         flat.point[:] = x
 
         def loss(flat: FlatModule = flat, texts: Any = texts, labels: Any = labels) -> torch.Tensor:

@@ -35,11 +35,11 @@ class FedDC(ControlVariates):
     """FedDC (arXiv:2203.11751): local drifts are tracked and corrected, for twice the bytes."""
 
     name: Literal["feddc"] = "feddc"
-    drift_penalty: float = Field(default=0.01, ge=0, lt=1e18, description="α of the penalty on drift")
+    proximal: float = Field(default=0.01, ge=0, lt=1e18, description="α of the proximal term around θ − h_i")
 
     def correct(self, gradient: Vector, local: Local) -> None:
-        pull(gradient, local, self.drift_penalty)
-        gradient += np.float32(self.drift_penalty) * local.remembered("feddc.h")
+        pull(gradient, local, self.proximal)
+        gradient += np.float32(self.proximal) * local.remembered("feddc.h")
 
     def remember(self, local: Local) -> None:
         super().remember(local)

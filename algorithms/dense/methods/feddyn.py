@@ -30,14 +30,14 @@ class FedDyn(Method):
     defaults: ClassVar = {"weighting": "uniform"}
 
     name: Literal["feddyn"] = "feddyn"
-    regularisation: float = Field(default=0.1, gt=1e-18, lt=1e18, description="α of the dynamic regulariser")
+    proximal: float = Field(default=0.1, gt=1e-18, lt=1e18, description="α of the proximal term, and of the memory")
 
     def correct(self, gradient: Vector, local: Local) -> None:
-        pull(gradient, local, self.regularisation)
+        pull(gradient, local, self.proximal)
         gradient -= local.remembered("feddyn.h")
 
     def remember(self, local: Local) -> None:
-        local.memory["feddyn.h"] = local.remembered("feddyn.h") - np.float32(self.regularisation) * local.update
+        local.memory["feddyn.h"] = local.remembered("feddyn.h") - np.float32(self.proximal) * local.update
 
     def move(self, server: Server) -> bool:
         s = server.vector("feddyn.s")

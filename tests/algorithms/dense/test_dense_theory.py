@@ -210,10 +210,10 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[[], Array]]] = {
     "mifa": ("mifa", {"decay": 0.7, **SLOWER}, lambda: mifa(0.7)),
     "fedacg": ("fedacg", {"proximal": 0.3}, lambda: fedacg(0.85, 0.3)),
     "fedacg-rate": ("fedacg", {"proximal": 0.3, "server_learning_rate": 0.5}, lambda: fedacg(0.85, 0.3, 0.5)),
-    "feddyn": ("feddyn", {"regularisation": 0.8, **SLOWER}, lambda: feddyn(0.8, 0.8)),
+    "feddyn": ("feddyn", {"proximal": 0.8, **SLOWER}, lambda: feddyn(0.8, 0.8)),
     "fedcm": ("fedcm", {"gradient_share": 0.3}, lambda: fedcm(0.3)),
     "fedcm-epochs": ("fedcm", {"gradient_share": 0.3, "epochs": 2, "local_steps": None}, lambda: fedcm(0.3, 2)),
-    "feddc": ("feddc", {"drift_penalty": 0.4, **SLOWER}, lambda: feddc(0.4, 0.8)),
+    "feddc": ("feddc", {"proximal": 0.4, **SLOWER}, lambda: feddc(0.4, 0.8)),
     "scaffold": ("scaffold", SLOWER, lambda: scaffold(0.8)),
 }
 
@@ -308,7 +308,7 @@ def test_the_first_round_with_control_variates_equals_fedavg_to_the_bit() -> Non
 
 
 def test_the_first_drift_is_the_first_update_weighted_by_its_share_of_all_clients() -> None:
-    away = federate("feddc", drift_penalty=0.0).models[0] - START
+    away = federate("feddc", proximal=0.0).models[0] - START
     plain = federate("fedavg", weighting="uniform").models[0] - START
     assert np.allclose(away, (1 + len(COHORTS[0]) / N) * plain, rtol=0, atol=1e-6)
 
@@ -332,9 +332,9 @@ def test_dynamic_regularisation_vanishes_with_its_strength_except_in_the_server_
         theta = theta + delta - s
         models.append(theta)
     limit = np.array(models)
-    away = [np.abs(federate("feddyn", regularisation=alpha).models - limit).max() for alpha in (1e-1, 1e-2, 1e-3)]
+    away = [np.abs(federate("feddyn", proximal=alpha).models - limit).max() for alpha in (1e-1, 1e-2, 1e-3)]
     assert away[0] > 5 * away[1] > 25 * away[2]
-    big = federate("feddyn", regularisation=1e-3, members=2**40).models
+    big = federate("feddyn", proximal=1e-3, members=2**40).models
     assert np.abs(big - federate("fedavg", weighting="uniform").models).max() < 2e-2, "of countless members it is"
 
 
@@ -363,7 +363,7 @@ def test_drift_correction_converges_to_the_minimum_of_the_mean_loss_and_fedavg_d
     plain = np.abs(gathered("fedavg", 150, weighting="uniform", **many) - minimum).max()
     assert plain > 0.02
     assert np.abs(gathered("scaffold", 150, **many) - minimum).max() < plain / 100
-    assert np.abs(gathered("feddyn", 150, regularisation=1.0, **many) - minimum).max() < plain / 100
+    assert np.abs(gathered("feddyn", 150, proximal=1.0, **many) - minimum).max() < plain / 100
 
 
 # caveats

@@ -51,7 +51,7 @@ def drawn(client: int, samples: int) -> DenseReport:
 
 
 def test_beside_a_robust_rule_late_reports_keep_their_weights_and_methods_track_the_rules_result() -> None:
-    algorithm: Any = make("feddyn", weighting="samples", aggregation="median", regularisation=1.0).sized(D)
+    algorithm: Any = make("feddyn", weighting="samples", aggregation="median", proximal=1.0).sized(D)
     reports, old = {client: drawn(client, 1 + client) for client in range(3)}, {3: drawn(3, 9)}
     plan, late = algorithm.plan(9, 9, 0), [LateReports(algorithm.plan(8, 8, 0), old, 0.25)]
     state = algorithm.first_state(lambda: np.zeros(D, np.float32))

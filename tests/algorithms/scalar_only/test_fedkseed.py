@@ -29,7 +29,7 @@ from seedbus.algorithms.scalar_only.pool import (
 ROUNDS, POOL, POOL_SEED = 40, 32, 2**40 + 7
 
 
-FIELDS: dict[str, Any] = {"pool": POOL, "pool_seed": POOL_SEED, "perturbations": 5, "local_steps": 2}
+FIELDS: dict[str, Any] = {"pool": POOL, "seed": POOL_SEED, "perturbations": 5, "local_steps": 2}
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from seedbus.models.data import idx
 from seedbus.models.device import on_device
 from seedbus.models.generators import generator
 from seedbus.models.images.classifier import classifier
-from seedbus.models.tasks.attack import BlackboxAttack
+from seedbus.models.tasks.attack import REACH, BlackboxAttack
 from seedbus.models.tasks.mnist import FashionMnist
 
-TASK = BlackboxAttack(label=None, classifier_steps=40, distortion=0.5, reach=0.99)
+TASK = BlackboxAttack(label=None, classifier_steps=40, distortion=0.5)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,14 +45,14 @@ def test_the_loss_is_the_papers_equation_21() -> None:
     x = torch.from_numpy(objective.point.copy()).double().view(1, 1, 28, 28)
     images = problem.splits["train"].pick(problem.parts[0][:3])
     z = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255 - 0.5
-    adversarial = torch.tanh(torch.atanh(2 * z * 0.99) + x) / 2
+    adversarial = torch.tanh(torch.atanh(2 * z * REACH) + x) / 2
     module = classifier(FashionMnist(), 40).module.double()
     logits = module((adversarial + 0.5 - 0.2860) / 0.3530)
     labels = problem.splits["train"].labels[problem.parts[0][:3]]
     expected = []
     for scores, label, moved, image in zip(logits, labels, adversarial, z, strict=True):
         others = torch.cat([scores[:label], scores[label + 1 :]])
-        distance = ((moved - 0.99 * image) ** 2).sum()  # distance to the image scaled by `reach`
+        distance = ((moved - REACH * image) ** 2).sum()  # distance to the image scaled by REACH
         expected.append(float(torch.clamp(scores[label] - others.max(), min=0) + 0.5 * distance))
     inputs, wanted = problem.tensors(problem.splits["train"], problem.parts[0][:3])
     with torch.inference_mode():

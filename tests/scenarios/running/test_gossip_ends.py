@@ -115,7 +115,7 @@ def test_the_model_that_is_evaluated_is_that_of_the_node_that_is_named(tmp_path:
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_the_graph_seed_draws_a_regular_graph_and_no_step(tmp_path: Path) -> None:
+def test_the_seed_of_a_topology_draws_a_regular_graph_and_no_step(tmp_path: Path) -> None:
     def drawn(name: str, **fields: Any) -> tuple[Any, set[tuple[int, int]]]:
         topology = {"kind": "gossip", "degree": 3} | fields
         results = executed(tmp_path / name, participation={"clients": 8}, topology=topology, stop={"rounds": 2})
@@ -123,7 +123,7 @@ def test_the_graph_seed_draws_a_regular_graph_and_no_step(tmp_path: Path) -> Non
         pairs = zip(columns["sender"].tolist(), columns["recipient"].tolist(), strict=True)
         return results.digest, {(a, b) for a, b in pairs if a < b}
 
-    (digest, links), (same, others) = drawn("one", graph_seed=1), drawn("another", graph_seed=2)
+    (digest, links), (same, others) = drawn("one", seed=1), drawn("another", seed=2)
     assert len(links) == len(others) == 8 * 3 // 2 and links != others and digest == same
 
 

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from seedbus.models.mask import Mask
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.parameters.derivatives import loss_derivatives
-from seedbus.models.parameters.flat import FlatModule
+from seedbus.models.parameters.flat import FlatModule, initial_values
 from seedbus.models.partitions.iid import Iid
 from seedbus.models.tasks.digits import Digits
 from seedbus.models.tasks.quadratic import Quadratic
@@ -131,7 +131,7 @@ def test_the_products_of_a_convolution_are_differences_of_its_gradients() -> Non
     labels = torch.from_numpy(rng.integers(0, 4, 30))
     parts = [slice(0, 20), slice(20, 30)]
     losses = [lambda part=part: cross_entropy(module(inputs[part]), labels[part], reduction="sum") for part in parts]
-    x, v = 3 * flat.drawn(rng), rng.standard_normal(flat.dimension)
+    x, v = 3 * initial_values(flat.module, rng), rng.standard_normal(flat.dimension)
     v /= np.linalg.norm(v)
     with loss_derivatives(flat, x, losses) as derivatives:
         product = derivatives.times(v)
@@ -155,7 +155,7 @@ def test_rows_of_the_hessian_are_products_and_need_each_gradient_once() -> None:
 
     losses = [lambda part=part: loss(part) for part in (slice(0, 20), slice(20, 30))]
     places = np.array([300, 0, 20, 55, 56, 60, 57])  # of all four parameters, in any order
-    with loss_derivatives(flat, 3 * flat.drawn(rng), losses) as derivatives:
+    with loss_derivatives(flat, 3 * initial_values(flat.module, rng), losses) as derivatives:
         rows = derivatives.block(places, advanced.append)
         assert len(computed) == 2 and sum(advanced) == len(places)
         for row, place in zip(rows, places, strict=True):

@@ -259,8 +259,7 @@ def test_the_table_and_the_page_hold_the_same_and_the_page_has_a_plot_of_each_co
         "compare",
         *folders,
         "--target",
-        "loss=60",
-        "--smoothed",
+        "loss_ema=60",
         "--at",
         "4, 1h,1kB,0.5 kB,4,0s",
         "--out",
@@ -293,7 +292,7 @@ def test_markdown_is_a_table_with_a_line_a_row(seedbus: Command, runs: dict[str,
 
 def test_json_is_one_object_and_what_python_gives(seedbus: Command, runs: dict[str, Results]) -> None:
     folders = [runs[name].folder for name in ("one", "hiso")]
-    result = seedbus("compare", *folders, "--target", "loss=60", "--smoothed", "--at", "8", "--format", "json")
+    result = seedbus("compare", *folders, "--target", "loss_ema=60", "--at", "8", "--format", "json")
     assert json.loads(result.out) == compare(folders, "loss", 60.0, [8], smoothed=True).json()
 
 

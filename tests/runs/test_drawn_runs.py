@@ -16,7 +16,7 @@ from seedbus.bus.zeromq.server.hub import Hub
 from seedbus.bus.zeromq.server.routes import Routes
 from seedbus.scenarios.reporting.results import Results
 
-QUICK, SLOW = range(30), range(30, 600)
+QUICK, SLOW = range(30), range(30, 300)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from processes import HANGS_S, kill, seedbus
+from processes import HANGS_S, kill, seedbus, wait_for
 
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
@@ -281,11 +281,12 @@ class Federation:
         folder: where keys, scenario and run are put.
         scenario: the file of the scenario.
         shares: the clients of each worker, like 0-24; its key is for these alone.
+        in_turn: whether workers start once the server listens, so that none of them connects in vain.
     """
 
     PORT = 5555
 
-    def __init__(self, machines: Machines, folder: Path, scenario: Path, shares: list[str]) -> None:
+    def __init__(self, machines: Machines, folder: Path, scenario: Path, shares: list[str], *, in_turn: bool = False) -> None:
         from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, clients_of, write_table
 
         keys, self.run = folder / "keys", folder / "run"
@@ -299,6 +300,8 @@ class Federation:
         endpoint = f"tcp://{machines['server'].address}:{self.PORT}"
         options = ("--bind", endpoint, "--keys", keys, "--workers", len(shares), "--out", self.run, "-q")
         self.server = machines["server"].seedbus("server", scenario, *options)
+        if in_turn:
+            wait_for(lambda: '"listening"' in self.log)
         to = ("--connect", endpoint, "--server-key", pairs["server"].public.decode())
         self.workers = [
             machines[f"worker {n}"].seedbus(

@@ -53,6 +53,8 @@ OFFERED = 39
 """Bytes of an OFFER's content beside the scenario: run, host, one span, heartbeat, nonce, and their lengths."""
 HELLO = 15
 """Bytes of a HELLO's content that asks for one client."""
+JOIN, WELCOME, BYE = 40, 16, 7
+"""Bytes of these messages of a process with one client, with their lengths; the proof of a mask would be 18 more."""
 NOTE = 45
 """Bytes of what a client's process tells the simulation with each answer while it downloads a snapshot."""
 _NEVER = np.iinfo(np.int64).max
@@ -217,7 +219,7 @@ def predict(columns: Columns, *, clients: int, lasts_ns: int, scenario_bytes: in
     return Prediction(
         _rounds(down, up, lasts_ns),
         heartbeats(clients, lasts_ns, _busy_ns(up) / max(1, clients * lasts_ns)),
-        connections(columns, clients, scenario_bytes),
+        connections(clients, scenario_bytes),
     )
 
 
@@ -259,15 +261,14 @@ def _busy_ns(up: _Packets) -> int:
     return int(np.minimum(np.where(is_first, DELAYED_NS, np.diff(up.sent_ns, prepend=0)), DELAYED_NS).sum())
 
 
-def connections(columns: Columns, clients: int, scenario_bytes: int) -> Traffic:
-    """Return what it takes to open connections, to join, and to leave; `columns` …: see `predict`.
+def connections(clients: int, scenario_bytes: int) -> Traffic:
+    """Return what it takes to open connections, to join, and to leave; for the arguments see `predict`.
 
     Both greetings come in two parts, of which the first is acknowledged alone, and so are OFFER, JOIN and WELCOME,
     which the other end works upon, and each end's FIN. A handshake of CURVE is two segments more of either end.
     """
-    join, welcome, bye = (_joining(columns, kind) for kind in (Kind.JOIN, Kind.WELCOME, Kind.BYE))
-    up = [CURVE.bytes_of(PACKET + size) for size in (HELLO, join, 0)]  # HELLO, JOIN, FAREWELL
-    down = [CURVE.bytes_of(PACKET + size) for size in (OFFERED + scenario_bytes, welcome, bye)]
+    up = [CURVE.bytes_of(PACKET + size) for size in (HELLO, JOIN, 0)]  # the last one is the FAREWELL
+    down = [CURVE.bytes_of(PACKET + size) for size in (OFFERED + scenario_bytes, WELCOME, BYE)]
     options = SYN - HEADERS
     offer = _segments(down[0])
     acks_up = 1 + 1 + max(1, offer // 2) + 1 + 2  # of SYN, greeting, OFFER, WELCOME; FIN and its answer
@@ -276,13 +277,6 @@ def connections(columns: Columns, clients: int, scenario_bytes: int) -> Traffic:
         Carried(CURVE.down + sum(down), 4 + offer + len(down) - 1, 1 + 1 + 1 + 2, options),
     )
     return Traffic().plus(opened, clients)
-
-
-def _joining(columns: Columns, kind: Kind) -> int:
-    """Bytes of the longest message of a kind between the server and a process, with its length."""
-    is_host = (np.minimum(columns["sender"], columns["recipient"]) < SERVER) & (columns["kind"] == kind)
-    sizes = (columns["header_bytes"] + columns["payload_bytes"])[is_host]
-    return int(_entries(sizes.max(initial=0))) if sizes.size else 0
 
 
 def _empty(columns: Columns, rows: Whole, is_up: Mask) -> Whole:

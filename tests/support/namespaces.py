@@ -286,7 +286,9 @@ class Federation:
 
     PORT = 5555
 
-    def __init__(self, machines: Machines, folder: Path, scenario: Path, shares: list[str], *, in_turn: bool = False) -> None:
+    def __init__(
+        self, machines: Machines, folder: Path, scenario: Path, shares: list[str], *, in_turn: bool = False
+    ) -> None:
         from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, clients_of, write_table
 
         keys, self.run = folder / "keys", folder / "run"

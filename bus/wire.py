@@ -115,12 +115,14 @@ class Carried(NamedTuple):
         segments: segments that carry them.
         acks: segments without data.
         options: bytes of options beside the timestamps, in the first segment of a connection.
+        lone: segments that are all of their message.
     """
 
     framed: int = 0
     segments: int = 0
     acks: int = 0
     options: int = 0
+    lone: int = 0
 
     @property
     def packets(self) -> int:
@@ -137,14 +139,16 @@ class Carried(NamedTuple):
         return Carried(*(round(mine + times * its) for mine, its in zip(self, other, strict=True)))
 
     def sent_again(self, loss: float) -> int:
-        """Return about how many bytes more are sent where this share of packets is lost, each alone.
+        """Return about how many bytes more are sent where this share of packets is lost in both directions.
 
-        A segment is sent 1/(1 − p) times. One whose acknowledgement carries no data is sent again if that is lost.
+        A segment is sent 1/(1 − p) times. A lone one is sent as often again for the losses of its answer, which carries
+        its acknowledgement (RFC 8985: a probe follows after two round trips).
+
+        Args:
+            loss: p, from 0 to below 1.
         """
-        if not (self.segments and 0 <= loss < 1):
-            return 0
-        segment = self.framed / self.segments + HEADERS
-        return round(loss / (1 - loss) * self.segments * segment)
+        segment = self.framed / max(1, self.segments) + HEADERS
+        return round(loss / (1 - loss) * (self.segments + self.lone) * segment)
 
 
 class Traffic(NamedTuple):
@@ -252,7 +256,8 @@ def heartbeats(clients: int, lasts_ns: int, busy: float = 0.0) -> Traffic:
     """
     beats = clients * (lasts_ns // HEARTBEAT_NS)
     framed = beats * CURVE.bytes_of(PACKET)
-    return Traffic(Carried(framed, beats, round(beats * (1 - busy))), Carried(framed, beats))
+    alone = round(beats * (1 - busy))
+    return Traffic(Carried(framed, beats, alone, lone=beats), Carried(framed, beats, lone=beats))
 
 
 def _busy_ns(up: _Packets) -> int:
@@ -374,7 +379,8 @@ def _halves(came: _Packets) -> int:
 
 
 def _carried(packets: _Packets, acks: int) -> Carried:
-    return Carried(int(packets.framed.sum()), int(packets.segments.sum()), acks)
+    segments = packets.segments
+    return Carried(int(packets.framed.sum()), int(segments.sum()), acks, lone=int((segments == 1).sum()))
 
 
 def _segments(size: int) -> int:

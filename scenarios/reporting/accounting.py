@@ -94,6 +94,7 @@ def _wire(columns: Columns, scenario: Scenario, lasts_s: float) -> dict[str, Any
             "framed": all.framed,
             "bytes": all.wire,
             "packets": all.packets,
+            "resent_of_percent": all.sent_again(0.01),
             "bytes_of_rounds": rounds.wire,
             "bytes_of_heartbeats": beats.wire,
             "bytes_of_connections": opened.wire,

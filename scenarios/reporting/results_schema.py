@@ -52,6 +52,7 @@ class _Carried(TypedDict):
     framed: Count
     bytes: Count
     packets: Count
+    resent_of_percent: Count
     bytes_of_rounds: Count
     bytes_of_heartbeats: Count
     bytes_of_connections: Count

@@ -17,6 +17,7 @@ steps, each by its first round.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -50,8 +51,8 @@ class Traffic:
         up: bytes from clients, or between nodes.
         down: bytes to clients.
         catchup: those of `down`, or between nodes, that are commits that clients had missed.
-        framed, wire: what wires carry, up and down, with all frames, and with the headers of TCP and IP (`bus.wire`);
-            None: nodes have no server.
+        framed, wire, resent: what wires carry, up and down, with all frames, with the headers of TCP and IP, and more
+            if 1% of packets are lost (`bus.wire`); None: nodes have no server.
         simulated_s: the run's clock at its end.
         rounds: number of rounds.
         is_exact: whether the whole run was rehearsed, with its own cohorts and bytes; otherwise the figures are
@@ -68,6 +69,7 @@ class Traffic:
     rehearsed: int
     framed: tuple[int, int] | None = None
     wire: tuple[int, int] | None = None
+    resent: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -263,14 +265,14 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     if not scenario.has_server:
         catchup = round(found["catchup_bytes"] * up / max(1, found["up"]["bytes"]))
         return Traffic(up, 0, catchup, simulated_s, rounds, is_exact, done)
-    framed, carried = _wire(scenario, rehearsal, (up, total - up), rounds / done, simulated_s)
-    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done, framed, carried)
+    wires = _wire(scenario, rehearsal, (up, total - up), rounds / done, simulated_s)
+    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done, *wires)
 
 
 def _wire(
     scenario: Scenario, rehearsal: Rehearsed, sizes: tuple[int, int], times: float, lasts_s: float
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return what wires carry, framed and in all, up and down.
+) -> Iterator[tuple[int, int]]:
+    """Yield what wires carry: framed, in all, and more at a loss of 1%; each up and down.
 
     Args:
         scenario: the run's.
@@ -283,15 +285,17 @@ def _wire(
     beats = wire.heartbeats(clients, int(lasts_s * 1e9))
     so_far = wire.heartbeats(clients, int(rehearsal.summary["simulated_s"] * 1e9))
     opened = wire.connections(clients, offered_bytes(scenario))
-    framed, carried = [], []
+    ways = []
     for number, (way, size) in enumerate(zip(("up", "down"), sizes, strict=True)):
         known, longer_messages = found["wire"][way], size - times * found[way]["bytes"]
         longer = opened[number].wire - known["bytes_of_connections"]  # the rehearsal offers another scenario
         rounds = known["bytes_of_rounds"] * (times - 1) + longer_messages
         lasts = beats[number].wire - so_far[number].wire
-        carried.append(round(known["bytes"] + rounds + lasts) + longer)
-        framed.append(round(known["framed"] + (rounds + lasts) * known["framed"] / known["bytes"]) + longer)
-    return (framed[0], framed[1]), (carried[0], carried[1])
+        more = round(rounds + lasts)
+        grown = 1 + more / known["bytes"]
+        framed = round(known["framed"] * grown) + longer
+        ways.append((framed, known["bytes"] + more + longer, round(known["resent_of_percent"] * grown)))
+    yield from zip(*ways, strict=True)
 
 
 def is_spending_known(scenario: Scenario, found: Traffic, spending: Foreseen) -> bool:

@@ -14,7 +14,7 @@ What it counts, and where that is from:
   segment (RFC 7323, 12 bytes), of segments of 1,448 bytes at most: Ethernet's 1,500 less these;
 - acknowledgements without data as Linux sends them (RFC 1122, 4.2.3.2; `net/ipv4/tcp_input.c`): at once after every
   second segment of a message; after 40 ms if the process has sent nothing that carries it; and at once, even so, for
-  the first segment after one that was acknowledged late, once its sender has paused for longer than a time-out;
+  the first segment after one that was acknowledged late (Linux does so 16 times, and anew after each long pause);
 - PING and PONG of each connection every two seconds, and its opening and end.
 
 Not counted: the evaluator, which is a process beside the server; connections that are lost, refused or opened anew;
@@ -43,13 +43,11 @@ SYN = 60
 """Bytes of the first segment in each direction, whose options are maximum size, SACK, timestamps and window scale."""
 DELAYED_NS = 40_000_000
 """How long Linux waits for data that carry an acknowledgement (`TCP_DELACK_MIN`)."""
-TIMEOUT_NS = 200_000_000
-"""What Linux adds to the round trip before it sends again (`TCP_RTO_MIN`): a longer pause ends the delay."""
 HEARTBEAT_NS = 2_000_000_000
 """The interval of PINGs that a server offers by default."""
 PACKET = 9
 """Bytes of a packet before its content (`packet.HEAD`)."""
-OFFERED = 39
+OFFERED = 47
 """Bytes of an OFFER's content beside the scenario: run, host, one span, heartbeat, nonce, and their lengths."""
 HELLO = 15
 """Bytes of a HELLO's content that asks for one client."""
@@ -197,12 +195,6 @@ class _Packets(NamedTuple):
     def segments(self) -> Whole:
         return -(-self.framed // SEGMENT)
 
-    @property
-    def travels_ns(self) -> int:
-        """How long they travel, the median of those that arrive."""
-        took_ns = (self.arrived_ns - self.sent_ns)[self.arrived_ns >= 0]
-        return int(np.median(took_ns)) if took_ns.size else 0
-
     def arriving(self) -> _Packets:
         """Return those that arrive, ordered by client and arrival."""
         rows = np.flatnonzero(self.arrived_ns >= 0)
@@ -239,10 +231,9 @@ def _exchanged(columns: Columns) -> tuple[_Packets, _Packets]:
 def _rounds(down: _Packets, up: _Packets, lasts_ns: int) -> Traffic:
     """What the wires carry for these packets."""
     at_client, at_server = down.arriving(), up.arriving()
-    timeout_ns = TIMEOUT_NS + at_client.travels_ns + at_server.travels_ns
     return Traffic(
-        _carried(up, _acks_of_client(at_client, up, timeout_ns)),
-        _carried(down, _acks_of_server(at_server, down, timeout_ns, lasts_ns)),
+        _carried(up, _acks_of_client(at_client, up)),
+        _carried(down, _acks_of_server(at_server, down, lasts_ns)),
     )
 
 
@@ -330,22 +321,22 @@ def _packets(columns: Columns, rows: Whole, empty: Whole | None) -> _Packets:
     return _Packets(client[begins], sent_ns[begins], arrived_ns, _framed(PACKET + content))
 
 
-def _acks_of_client(came: _Packets, up: _Packets, timeout_ns: int) -> int:
+def _acks_of_client(came: _Packets, up: _Packets) -> int:
     """Count a client's acknowledgements of deliveries; a PONG, which it does not answer, makes the next one hasty."""
-    late, is_late, gap_ns = _late(came, up)
-    after = np.where(is_late & (gap_ns > timeout_ns), 1.0, np.clip((gap_ns - timeout_ns) / HEARTBEAT_NS, 0, 1))
-    return _halves(came) + int(late.sum()) + round(float(after[_has_tail(came) & ~late].sum()))
+    late, is_after_late, gap_ns = _late(came, up)
+    hasty = np.where(is_after_late, 1.0, np.clip((gap_ns - DELAYED_NS) / HEARTBEAT_NS, 0, 1))
+    return _halves(came) + int(late.sum()) + round(float(hasty[_has_tail(came) & ~late].sum()))
 
 
-def _acks_of_server(came: _Packets, down: _Packets, timeout_ns: int, lasts_ns: int) -> int:
+def _acks_of_server(came: _Packets, down: _Packets, lasts_ns: int) -> int:
     """Count the server's acknowledgements of answers; it answers a PING, so the PING is hasty and what follows not."""
-    late, is_late, gap_ns = _late(came, down)
-    after = (is_late & (gap_ns > timeout_ns)) * (1 - np.clip(gap_ns / HEARTBEAT_NS, 0, 1))
-    left_ns = np.maximum(0, lasts_ns - came.arrived_ns)
+    late, is_after_late, gap_ns = _late(came, down)
+    hasty = is_after_late * (1 - np.clip(gap_ns / HEARTBEAT_NS, 0, 1))
     is_last = np.append(came.client[1:] != came.client[:-1], True)[: came.client.size]
+    left_ns = np.maximum(0, lasts_ns - came.arrived_ns)
     pause_ns = np.where(is_last, left_ns, np.append(gap_ns[1:], 0)[: gap_ns.size])
-    pings = np.clip((pause_ns - timeout_ns) / HEARTBEAT_NS, 0, 1)[late]
-    return _halves(came) + int(late.sum()) + round(float(after[_has_tail(came) & ~late].sum() + pings.sum()))
+    pings = np.clip((pause_ns - DELAYED_NS) / HEARTBEAT_NS, 0, 1)[late]
+    return _halves(came) + int(late.sum()) + round(float(hasty[_has_tail(came) & ~late].sum() + pings.sum()))
 
 
 def _late(came: _Packets, sent: _Packets) -> tuple[Mask, Mask, NDArray[np.float64]]:

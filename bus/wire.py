@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbus.bus.envelope import SERVER, Kind
+from seedbus.bus.envelope import ANSWERS, SERVER, Kind
 from seedbus.bus.ledger import Columns
 
 Whole = NDArray[np.int64]
@@ -54,13 +54,8 @@ HELLO = 15
 JOIN, WELCOME, BYE = 40, 16, 7
 """Bytes of these messages of a process with one client, with their lengths; the proof of a mask would be 18 more."""
 NOTE = 45
-"""Bytes of what a client's process tells the simulation with each answer while it downloads a snapshot."""
+"""Bytes of what a client's process tells the simulation with each answer while it downloads a replica."""
 _NEVER = np.iinfo(np.int64).max
-_ANSWERS = (
-    (Kind.PLAN, Kind.REPORT, Kind.DECLINE), (Kind.ASK, Kind.TELL), (Kind.MEASURE, Kind.MEASURED),
-    (Kind.FETCH, Kind.PIECE), (Kind.SNAPSHOT, Kind.PULL, Kind.JOIN),
-)  # fmt: skip
-"""Kinds to a client, each with those that answer it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +272,9 @@ def connections(clients: int, scenario_bytes: int) -> Traffic:
 
 def _empty(columns: Columns, rows: Whole, is_up: Mask) -> Whole:
     """Rows of deliveries that the client answers with nothing: others of that kind in its round are answered."""
-    group = np.full(max(Kind) + 1, len(_ANSWERS), np.int64)
-    for number, kinds in enumerate(_ANSWERS):
-        group[list(kinds)] = number
+    group = np.arange(max(Kind) + 1)
+    for kind, answers in ANSWERS.items():
+        group[list(answers)] = kind
     ends = np.maximum(columns["sender"], columns["recipient"])[rows]
     keys = (ends << 40) + (columns["round"][rows] << 8) + group[columns["kind"][rows]]
     reached = np.flatnonzero(~is_up & (columns["arrived_ns"][rows] >= 0))
@@ -303,7 +298,7 @@ def _packets(columns: Columns, rows: Whole, empty: Whole | None) -> _Packets:
     entries = _entries(columns["header_bytes"][rows] + columns["payload_bytes"][rows])
     if empty is not None:  # each delivery is answered by a number of entries
         entries += NOTE * (columns["kind"][rows] == Kind.PULL)
-        none = NOTE * (columns["kind"][empty] == Kind.SNAPSHOT)
+        none = NOTE * np.isin(columns["kind"][empty], [kind for kind, those in ANSWERS.items() if Kind.PULL in those])
         client = np.concatenate([client, columns["recipient"][empty]])
         sent_ns = np.concatenate([sent_ns, columns["arrived_ns"][empty]])
         back_ns = 2 * columns["arrived_ns"][empty] - columns["sent_ns"][empty]  # as long as the delivery took

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,11 +183,12 @@ def test_bytes_on_wires_are_predicted(kind: str, tmp_path: Path) -> None:
         shares = [f"{client}-{client}" for client in range(clients)]
         federation = Federation(machines, tmp_path, tmp_path / "what.yaml", shares, in_turn=True)
         wait_for(lambda: sum(each.packets for each in machines.wires.values()) >= 9 * clients)  # all have greeted
-        began_s = time.monotonic()
+        began = datetime.now(UTC)
         federation.finish()
-        lasts_ns = int((time.monotonic() - began_s) * 1e9)
         carried = sum(each.bytes for each in machines.wires.values())
-    beats = wire.heartbeats(clients, lasts_ns)  # those before the first round too, which a simulation does not know
+    ended = datetime.fromisoformat(events(federation, "round")[-1]["timestamp"])  # then processes write their results
+    # those before the first round too, which a simulation does not know
+    beats = wire.heartbeats(clients, int((ended - began).total_seconds() * 1e9))
     ledgers = {
         "simulated": read_ledger(simulated.folder / MESSAGES),
         "real": timed(read_ledger(federation.run / MESSAGES)),

@@ -5,8 +5,9 @@
 Server and two workers, of one client each, run in three network namespaces (tests/support/namespaces.py), in real time
 and with keys. The kernel's TCP carries their messages over links that delay, pace and lose IP packets. The same
 latency and bandwidth, as the `network` of the scenario, give the prediction: rounds in simulated time, in one process.
-Its times leave out computing, TCP's slow start, and loss; its bytes leave out the wait before the first round, and have
-frames, keys, headers of TCP and IP, acknowledgements, heartbeats, and what is sent again (`seedbus.bus.wire`).
+Its times leave out computing, TCP's slow start, and loss; its bytes have frames, keys,
+headers of TCP and IP, acknowledgements, and what is sent again (`seedbus.bus.wire`), and heartbeats for as long as it
+really took, with the wait before the first round.
 Needs Linux and the right to make namespaces; elsewhere it says what the kernel refuses and ends with exit code 3.
 """
 
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 
 from namespaces import Federation, Machines, Refused
 
+from seedbus.bus import wire
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
@@ -116,15 +118,19 @@ def measure(case: Case, rounds: int) -> Figures:
                 machines.link("server", worker, latency_s=case.latency_s, mbps=case.mbps, loss=case.loss)
             federation = Federation(machines, folder, folder / "real.yaml", ["0-0", "1-1"], in_turn=True)
             federation.finish()
-            carried = sum(wire.bytes for worker in WORKERS for wire in machines.between("server", worker))
+            carried = sum(each.bytes for worker in WORKERS for each in machines.between("server", worker))
         measured = Results.read(federation.run)
+        waited_s = federation.lasted_s - predicted.summary["simulated_s"]
+        beats = wire.heartbeats(len(WORKERS), int(waited_s * 1e9))
         took_s, told = measured.rounds.took_s[1:], predicted.summary["traffic"]["wire"]
         return Figures(
             float(predicted.rounds.took_s[1:].median()),
             float(took_s.median()),
             float(took_s.min()),
             _envelopes(predicted),
-            sum(each["bytes"] + round(100 * case.loss * each["resent_of_percent"]) for each in told.values()),
+            sum(each["bytes"] + round(100 * case.loss * each["resent_of_percent"]) for each in told.values())
+            + beats.up.wire
+            + beats.down.wire,
             _envelopes(measured),
             carried,
         )

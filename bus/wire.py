@@ -242,7 +242,7 @@ def heartbeats(clients: int, lasts_ns: int, busy: float = 0.0) -> Traffic:
     """
     beats = clients * (lasts_ns // HEARTBEAT_NS)
     framed = beats * CURVE.bytes_of(PACKET)
-    alone = round(beats * (1 - busy))
+    alone = round(beats * max(0.0, 1 - busy))
     return Traffic(Carried(framed, beats, alone, lone=beats), Carried(framed, beats, lone=beats))
 
 

@@ -5,7 +5,9 @@
 Server and two workers, of one client each, run in three network namespaces (tests/support/namespaces.py), in real time
 and with keys. The kernel's TCP carries their messages over links that delay, pace and lose IP packets. The same
 latency and bandwidth, as the `network` of the scenario, give the prediction: rounds in simulated time, in one process.
-It leaves out computing, the headers of TCP and IP, ZeroMQ's framing, keys and heartbeats, TCP's slow start, and loss.
+Its times leave out computing, TCP's slow start, and loss; its bytes have frames, keys,
+headers of TCP and IP, acknowledgements, and what is sent again (`seedbus.bus.wire`), and heartbeats for as long as it
+really took, with the wait before the first round.
 Needs Linux and the right to make namespaces; elsewhere it says what the kernel refuses and ends with exit code 3.
 """
 
@@ -22,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 
 from namespaces import Federation, Machines, Refused
 
+from seedbus.bus import wire
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.run import run
 from seedbus.scenarios.schema.loading import validate
@@ -33,8 +36,9 @@ HEADS = (
     "a round, predicted",
     "measured: median, fastest",
     "error",
-    "bytes, predicted",
-    "on the wire",
+    "payload",
+    "on wires, predicted",
+    "on wires, measured",
     "error",
 )
 WORKERS = ("worker 0", "worker 1")
@@ -80,6 +84,7 @@ class Figures(NamedTuple):
         median_s: the same, measured.
         fastest_s: the fastest round.
         bytes: of all envelopes of plans and reports, predicted.
+        wire: of the IP packets that the links carry, predicted.
         envelopes: the same, measured.
         carried: bytes of the IP packets that the links carried, from the first handshake to the last goodbye.
     """
@@ -88,6 +93,7 @@ class Figures(NamedTuple):
     median_s: float
     fastest_s: float
     bytes: int
+    wire: int
     envelopes: int
     carried: int
 
@@ -110,16 +116,21 @@ def measure(case: Case, rounds: int) -> Figures:
         with Machines("server", *WORKERS) as machines:
             for worker in WORKERS:
                 machines.link("server", worker, latency_s=case.latency_s, mbps=case.mbps, loss=case.loss)
-            federation = Federation(machines, folder, folder / "real.yaml", ["0-0", "1-1"])
+            federation = Federation(machines, folder, folder / "real.yaml", ["0-0", "1-1"], in_turn=True)
             federation.finish()
-            carried = sum(wire.bytes for worker in WORKERS for wire in machines.between("server", worker))
+            carried = sum(each.bytes for worker in WORKERS for each in machines.between("server", worker))
         measured = Results.read(federation.run)
-        took_s = measured.rounds.took_s[1:]
+        waited_s = federation.lasted_s - predicted.summary["simulated_s"]
+        beats = wire.heartbeats(len(WORKERS), int(waited_s * 1e9))
+        took_s, told = measured.rounds.took_s[1:], predicted.summary["traffic"]["wire"]
         return Figures(
             float(predicted.rounds.took_s[1:].median()),
             float(took_s.median()),
             float(took_s.min()),
             _envelopes(predicted),
+            sum(each["bytes"] + round(100 * case.loss * each["resent_of_percent"]) for each in told.values())
+            + beats.up.wire
+            + beats.down.wire,
             _envelopes(measured),
             carried,
         )
@@ -148,7 +159,7 @@ def main() -> None:
         print(
             f"| {case.name} | {link} | {found.predicted_s:.3f} s | {found.median_s:.3f} s, {found.fastest_s:.3f} s"
             f" | {found.median_s / found.predicted_s - 1:+.0%}, {found.fastest_s / found.predicted_s - 1:+.0%}"
-            f" | {found.bytes:,} | {found.carried:,} | {found.carried / found.bytes - 1:+.1%} |",
+            f" | {found.bytes:,} | {found.wire:,} | {found.carried:,} | {found.carried / found.wire - 1:+.1%} |",
             flush=True,
         )
     print(f"\nload at the end: {os.getloadavg()[0]:.1f}")

@@ -1,7 +1,8 @@
 """How messages move: envelopes, the bus that counts and delivers them, clocks, links, fault hooks and the ledger.
 
 Doors: `clock`, `codec`, `envelope`, `errors`, `event_queue`, `fault_hooks`, `files`, `in_flight`, `keyed_random`,
-`ledger`, `mailbox`, `network`, `pending_replies`, `records`, `spans`, `speeds`, `text`, `transport`, `words`, `zeromq`.
+`ledger`, `mailbox`, `network`, `pending_replies`, `records`, `spans`, `speeds`, `text`, `transport`, `wire`, `words`,
+`zeromq`.
 """
 
 from seedbus.bus.bus import Bus, BusState, Callbacks

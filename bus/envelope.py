@@ -99,6 +99,14 @@ UP, DOWN, BETWEEN = (tuple(kind for kind in Kind if kind.is_algorithms and kind.
 REFUSE, PLAN, REPORT, SNAPSHOT, MEASURE = Kind.REFUSE, Kind.PLAN, Kind.REPORT, Kind.SNAPSHOT, Kind.MEASURE
 ADVANCES = frozenset({PLAN, Kind.COMMIT, SNAPSHOT, MEASURE})
 """Kinds that bring a follower to their version, of which its answer tells the simulation."""
+ANSWERS = {
+    PLAN: (REPORT, Kind.DECLINE),
+    Kind.ASK: (Kind.TELL,),
+    MEASURE: (Kind.MEASURED,),
+    Kind.FETCH: (Kind.PIECE,),
+    SNAPSHOT: (Kind.PULL, Kind.JOIN),
+}
+"""Kinds to a client, and those that answer them."""
 
 
 class Tally(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import zmq
 from seedbus import pieces
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadEndpoint, TooFewFiles
+from seedbus.bus.wire import CURVE
 from seedbus.bus.zeromq.keys import Identity
 
 BATCH = SHORT  # bytes at which a batch is closed; a longer envelope travels alone
@@ -204,45 +204,3 @@ def _why(error: zmq.ZMQError) -> str:
 def content(frame: zmq.Frame) -> bytes | memoryview:
     """Return the bytes of a frame; a view of them, if they are many."""
     return frame.bytes if len(frame) < SHORT else frame.buffer
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """The bytes that ZMTP 3.1 adds to frames.
-
-    Attributes:
-        up: bytes that the connecting end sends to open a connection.
-        down: bytes that the listening end sends to open it.
-        sealed: bytes that encryption adds to a frame.
-        is_framed: frames have headers; inproc's have none.
-        is_checked: packets have checksums, because nothing else would notice a flipped byte.
-    """
-
-    up: int
-    down: int
-    sealed: int = 0
-    is_framed: bool = True
-    is_checked: bool = False
-
-    def bytes_of(self, size: int) -> int:
-        """Return the bytes on the wire of a frame of `size` bytes; its header is flags and a length of 1 or 8 bytes."""
-        size += self.sealed
-        return size + (2 if size < 256 else 9) if self.is_framed else size
-
-
-INPROC = Wire(0, 0, is_framed=False)
-IPC = Wire(107, 107)  # a greeting and a READY, without an identity
-PLAIN = Wire(107, 107, is_checked=True)
-CURVE = Wire(567, 301, sealed=33)  # a greeting, HELLO and INITIATE; a greeting, WELCOME and READY (RFC 25 and 26)
-
-
-def wire_of(endpoint: str, has_keys: bool) -> Wire:
-    """Return what travels between a hub and a link at an address.
-
-    Args:
-        endpoint: the address.
-        has_keys: whether both have keys.
-    """
-    if has_keys:
-        return CURVE
-    return {"inproc": INPROC, "ipc": IPC}.get(endpoint.partition(":")[0], PLAIN)

@@ -8,18 +8,20 @@ Algorithm bytes are the header and payload of every message of these kinds that 
   peer that provides it; the norm of the largest report, which the participants of a channel receive.
 
 Digests serve verification and are not counted as the algorithm's. The bytes that a transport adds, and the messages of
-processes that join and leave, depend on how a run is distributed; they are reported apart.
+processes that join and leave, depend on how a run is distributed; they are reported apart. What a wire would carry if
+each client had a process of its own is predicted (`bus.wire`), alike on every transport.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seedbus.algorithms.scalar_only.base import ScalarOnly
-from seedbus.bus import Fate, Kind
+from seedbus.bus import Fate, Kind, wire
 from seedbus.bus.envelope import BETWEEN, DOWN, SERVER, UP
 from seedbus.bus.ledger import SUMMED, Columns, is_canonical
 from seedbus.scenarios.reporting.statistics import replays, spread
@@ -28,13 +30,15 @@ from seedbus.scenarios.schema.scenario import Scenario
 DIRECTIONS = {"up": UP + BETWEEN, "down": DOWN}
 
 
-def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -> dict[str, Any]:
+def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int, lasts_s: float) -> dict[str, Any]:
     """Return the `traffic` part of a run's summary.
 
     Args:
         columns: the run's ledger.
+        scenario: its scenario.
         rounds: number of rounds of the run.
         dimension: number of coordinates of the model, d.
+        lasts_s: seconds of the run's clock.
     """
     size = columns["header_bytes"] + columns["payload_bytes"]
     clients, participations = scenario.participation.clients, int((columns["kind"] == Kind.REPORT).sum())
@@ -69,9 +73,34 @@ def account(columns: Columns, scenario: Scenario, rounds: int, dimension: int) -
     traffic["bytes_per_participation"] = total / participations if participations else 0.0
     traffic["conventions"] = conventions(scenario, rounds, dimension)
     traffic["transport"] = _transport(columns, size)
-    if not scenario.has_server:
+    if scenario.has_server:
+        traffic["wire"] = _wire(columns, scenario, lasts_s)
+    else:
         traffic["links"] = _links(columns, size, clients)
     return traffic
+
+
+def offered_bytes(scenario: Scenario) -> int:
+    """Return about the bytes of a scenario as a server offers it over tcp."""
+    return len(json.dumps(scenario.resolved() | {"transport": "tcp", "seedbus": "0.2"}).encode())
+
+
+def _wire(columns: Columns, scenario: Scenario, lasts_s: float) -> dict[str, Any]:
+    """Return what a wire carries in each direction: bytes with all frames, and with the headers of TCP and IP."""
+    clients = scenario.participation.clients
+    found = wire.predict(columns, clients=clients, lasts_ns=int(lasts_s * 1e9), scenario_bytes=offered_bytes(scenario))
+    return {
+        direction: {
+            "framed": all.framed,
+            "bytes": all.wire,
+            "packets": all.packets,
+            "resent_of_percent": all.sent_again(0.01),
+            "bytes_of_rounds": rounds.wire,
+            "bytes_of_heartbeats": beats.wire,
+            "bytes_of_connections": opened.wire,
+        }
+        for direction, all, rounds, beats, opened in zip(DIRECTIONS, found.total, *found, strict=True)
+    }
 
 
 def _by_kind(columns: Columns, size: NDArray[np.int64], is_of_round: NDArray[np.bool_]) -> dict[str, Any]:

@@ -285,10 +285,21 @@ def _end(summary: Summary) -> Rows:
     on_wire = transport["framing_bytes"] + transport["link_bytes"]
     clock, since = _CLOCKS[summary["clock"]], " since it was resumed" if summary.get("was_resumed") else ""
     return [
+        *_wire(summary["traffic"].get("wire")),
         *([("transport adds", f"{readable(on_wire)} of framing, greetings and heartbeats")] if on_wire else []),
         ("time", f"{summary['simulated_s']:,.1f} s {clock}, {summary['wall_s']:,.1f} s real{since}"),
         ("final digest", summary["digest"]),
         ("run folder", f"{summary['run']} ({_page()})"),
+    ]
+
+
+def _wire(found: Summary | None) -> Rows:
+    """What a wire would carry, by the model of `bus.wire`; `bytes up` and `bytes down` are payload."""
+    names = {"framed": "framed, predicted", "bytes": "on a wire, predicted"}
+    return [
+        (label, f"{readable(found['up'][name])} up, {readable(found['down'][name])} down")
+        for name, label in names.items()
+        if found
     ]
 
 

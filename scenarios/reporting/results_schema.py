@@ -48,6 +48,16 @@ class _Transport(TypedDict):
     rows: Count
 
 
+class _Carried(TypedDict):
+    framed: Count
+    bytes: Count
+    packets: Count
+    resent_of_percent: Count
+    bytes_of_rounds: Count
+    bytes_of_heartbeats: Count
+    bytes_of_connections: Count
+
+
 class _Traffic(TypedDict):
     by_kind: Annotated[dict[Text, _OfKind], Field(max_length=MAX_NAMES)]
     fates: Annotated[dict[Text, Count], Field(max_length=MAX_NAMES)]
@@ -61,6 +71,7 @@ class _Traffic(TypedDict):
     bytes_per_client: Measure
     conventions: dict[Literal["decomfl_12PK", "hiso_8PK", "dense_8d"], Measure]
     transport: _Transport
+    wire: NotRequired[dict[Literal["up", "down"], _Carried]]
     links: NotRequired[_Links]
 
 

@@ -203,7 +203,7 @@ def _summary(
         **own,
         "clock": scenario.clock,
         "simulated_s": outcome.simulated_s,
-        "traffic": account(columns, scenario, outcome.rounds, scenario.dimension),
+        "traffic": account(columns, scenario, outcome.rounds, scenario.dimension, outcome.simulated_s),
         "refusals": outcome.refusals,
         "refusal_details": dict(sorted(outcome.refusal_details.items())),  # a resumed run counts in another order
         "faults": [{"fault": name} | did for name, did in zip(names, outcome.faults, strict=True)],

@@ -167,7 +167,21 @@ def _bytes(traffic: dict[str, Any], lag: dict[str, Any], *, is_serverless: bool)
     commits = f"{number_text(lag['median'])} commit{'s' * (lag['median'] != 1)}"
     return [
         f"{about}{sent}{of_it}; from {how}",
+        *_wire(traffic),
         f"in the rehearsal, {lagged.format(commits)} (median), {lag['max']:,} at most",
+    ]
+
+
+def _wire(traffic: dict[str, Any]) -> list[str]:
+    if traffic["wire"] is None:
+        return []
+    (framed_up, framed_down), (up, down) = traffic["framed"], traffic["wire"]
+    resent = readable(sum(traffic["resent"]))
+    payload = max(1, traffic["up"] + traffic["down"])
+    return [
+        f"on wires about {readable(up)} up and {readable(down)} down, {(up + down) / payload:.1f} times as much: "
+        f"{readable(framed_up)} and {readable(framed_down)} with frames, and the headers and acknowledgements of TCP "
+        f"over IP, if each client has a process and a key of its own; each 1% of packets lost adds about {resent}",
     ]
 
 

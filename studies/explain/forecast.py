@@ -17,6 +17,7 @@ steps, each by its first round.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -28,9 +29,11 @@ from seedbus.agents.client.client_state import KEPT_DURABLE
 from seedbus.agents.feature import Foreseen
 from seedbus.algorithms.contract import Algorithm
 from seedbus.algorithms.scalar_only.base import ScalarOnly
+from seedbus.bus import wire
 from seedbus.bus.clock import cpu_seconds
 from seedbus.models.errors import DataError
 from seedbus.scenarios.errors import ScenarioError
+from seedbus.scenarios.reporting.accounting import offered_bytes
 from seedbus.scenarios.running.limits import least_memory, peak_memory, replica_bytes
 from seedbus.scenarios.schema.scenario import Scenario
 from seedbus.studies.explain.rehearsal import Rehearsed, do_commits_vary, rehearse, try_out
@@ -48,6 +51,8 @@ class Traffic:
         up: bytes from clients, or between nodes.
         down: bytes to clients.
         catchup: those of `down`, or between nodes, that are commits that clients had missed.
+        framed, wire, resent: what wires carry, up and down, with all frames, with the headers of TCP and IP, and more
+            if 1% of packets are lost (`bus.wire`); None: nodes have no server.
         simulated_s: the run's clock at its end.
         rounds: number of rounds.
         is_exact: whether the whole run was rehearsed, with its own cohorts and bytes; otherwise the figures are
@@ -62,6 +67,9 @@ class Traffic:
     rounds: int
     is_exact: bool
     rehearsed: int
+    framed: tuple[int, int] | None = None
+    wire: tuple[int, int] | None = None
+    resent: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -257,7 +265,37 @@ def traffic(scenario: Scenario, rehearsal: Rehearsed) -> Traffic:
     if not scenario.has_server:
         catchup = round(found["catchup_bytes"] * up / max(1, found["up"]["bytes"]))
         return Traffic(up, 0, catchup, simulated_s, rounds, is_exact, done)
-    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done)
+    wires = _wire(scenario, rehearsal, (up, total - up), rounds / done, simulated_s)
+    return Traffic(up, total - up, catchup, simulated_s, rounds, is_exact, done, *wires)
+
+
+def _wire(
+    scenario: Scenario, rehearsal: Rehearsed, sizes: tuple[int, int], times: float, lasts_s: float
+) -> Iterator[tuple[int, int]]:
+    """Yield what wires carry: framed, in all, and more at a loss of 1%; each up and down.
+
+    Args:
+        scenario: the run's.
+        rehearsal: its rehearsal, whose rounds are repeated.
+        sizes: bytes of all messages of the whole run.
+        times: how many rounds the run has for each that was rehearsed.
+        lasts_s: how long the run lasts.
+    """
+    found, clients = rehearsal.summary["traffic"], scenario.participation.clients
+    beats = wire.heartbeats(clients, int(lasts_s * 1e9))
+    so_far = wire.heartbeats(clients, int(rehearsal.summary["simulated_s"] * 1e9))
+    opened = wire.connections(clients, offered_bytes(scenario))
+    ways = []
+    for number, (way, size) in enumerate(zip(("up", "down"), sizes, strict=True)):
+        known, longer_messages = found["wire"][way], size - times * found[way]["bytes"]
+        longer = opened[number].wire - known["bytes_of_connections"]  # the rehearsal offers another scenario
+        rounds = known["bytes_of_rounds"] * (times - 1) + longer_messages
+        lasts = beats[number].wire - so_far[number].wire
+        more = round(rounds + lasts)
+        grown = 1 + more / known["bytes"]
+        framed = round(known["framed"] * grown) + longer
+        ways.append((framed, known["bytes"] + more + longer, round(known["resent_of_percent"] * grown)))
+    yield from zip(*ways, strict=True)
 
 
 def is_spending_known(scenario: Scenario, found: Traffic, spending: Foreseen) -> bool:

@@ -38,8 +38,10 @@ def _installed() -> None:
 
 
 def told(of: Scenario, folder: Path) -> tuple[Any, ...]:
-    """What a run and those who read its scenario tell, but for the time that it took."""
+    """What a run and those who read its scenario tell, but for the time that it took, and bytes of its offer, which has
+    the text of the section all the same."""
     results = run(of, folder, page=False)
+    results.summary["traffic"].pop("wire", None)
     summary = {name: value for name, value in results.summary.items() if name not in ("run", "wall_s", "cpu_s")}
     return summary, results.lines, list(results.rounds), words(of), all_caveats(of)
 

@@ -8,11 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from namespaces import Federation, Machines, Refused
 from processes import wait_for
 from worlds import scenario
 
+from seedbus.bus import SERVER, read_ledger, wire
+from seedbus.bus.ledger import MESSAGES, Columns
+from seedbus.scenarios.reporting.accounting import offered_bytes
 from seedbus.scenarios.reporting.results import Results
 from seedbus.scenarios.running.replay import replay
 from seedbus.scenarios.running.run import run
@@ -127,3 +131,83 @@ def test_simulated_links_predict_the_rounds_and_the_bytes_of_real_ones(machines:
     for up, down in (machines.between(worker, "server") for worker in ("worker 0", "worker 1")):
         assert up.bytes > measured.summary["traffic"]["by_kind"]["report"]["bytes"] / 2
         assert down.bytes > measured.summary["traffic"]["by_kind"]["plan"]["bytes"] / 2
+
+
+LATENCY_S, MBPS = 0.01, 20.0
+SCALARS = {"name": "decomfl", "learning_rate": 0.01}
+KINDS: dict[str, dict[str, Any]] = {
+    "five scalars": {
+        "algorithm": SCALARS | {"perturbations": 5},
+        "participation": {"clients": 4, "cohort": 1},
+        "stop": {"rounds": 200},
+    },
+    "a hundred scalars": {
+        "algorithm": SCALARS | {"perturbations": 100},
+        "participation": {"clients": 2, "cohort": 2},
+        "stop": {"rounds": 80},
+    },
+    "snapshots": {
+        "task": {"name": "quadratic", "dimension": 5000},
+        "algorithm": SCALARS | {"perturbations": 5},
+        "participation": {"clients": 4, "cohort": 1},
+        "lag": {"snapshot_after_commits": 3},
+        "stop": {"rounds": 80},
+    },
+    "models": {
+        "task": {"name": "quadratic", "dimension": 5000},
+        "algorithm": {"name": "fedavg", "local_steps": 1, "learning_rate": 0.1},
+        "participation": {"clients": 2, "cohort": 2},
+        "stop": {"rounds": 25},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_on_wires_are_predicted(kind: str, tmp_path: Path) -> None:
+    """A process a client. The simulation knows what is sent; when, it does not where cores are busy, and that decides
+    which acknowledgements travel alone. So these are foreseen once by its times, and once by those of the real run."""
+    world = KINDS[kind] | {"verify": False, "evaluation": {"every": 50}}
+    clients = world["participation"]["clients"]
+    links = {"latency": LATENCY_S, "up_mbps": MBPS, "down_mbps": MBPS}
+    simulated = run(scenario(**world, network=links), tmp_path / "simulated")
+    what = scenario(**world, network={}, clock="wall")
+    (tmp_path / "what.yaml").write_text(dump(what.resolved()))
+    try:
+        machines = Machines("server", *(f"worker {client}" for client in range(clients)))
+    except Refused as refused:
+        pytest.skip(f"this kernel refuses: {refused}")
+    with machines:
+        for client in range(clients):
+            machines.link("server", f"worker {client}", latency_s=LATENCY_S, mbps=MBPS)
+        shares = [f"{client}-{client}" for client in range(clients)]
+        federation = Federation(machines, tmp_path, tmp_path / "what.yaml", shares, in_turn=True)
+        federation.finish()
+        carried = sum(each.bytes for each in machines.wires.values())
+    # those before the first round too, which a simulation does not know
+    beats = wire.heartbeats(clients, int(federation.lasted_s * 1e9))
+    ledgers = {
+        "simulated": read_ledger(simulated.folder / MESSAGES),
+        "real": timed(read_ledger(federation.run / MESSAGES)),
+    }
+    framed = set()
+    for name, most in (("simulated", 0.05), ("real", 0.02)):
+        found = wire.predict(ledgers[name], clients=clients, lasts_ns=0, scenario_bytes=offered_bytes(what))
+        total = found.rounds.plus(found.connections).plus(beats)
+        told = total.up.wire + total.down.wire
+        framed.add((found.rounds.up.framed, found.rounds.down.framed))
+        assert abs(told / carried - 1) < most, f"{name}: {told:,} bytes foreseen, {carried:,} carried"
+        acks = wire.HEADERS * sum(each.acks for each in total)
+        headers = wire.HEADERS * sum(each.packets for each in total)
+        assert (told - headers) / carried < 0.97, "without headers it is seen to be wrong"
+        assert kind != "five scalars" or (told - acks) / carried < 0.95, "and so it is without acknowledgements"
+    assert len(framed) == 1, f"what is sent: {framed}"
+
+
+def timed(columns: Columns) -> Columns:
+    """Return a real run's ledger, which has the server's times, with those at clients: a latency later, or before."""
+    latency_ns, is_down = int(LATENCY_S * 1e9), columns["sender"] == SERVER
+    times = {
+        "sent_ns": np.where(is_down, columns["sent_ns"], columns["arrived_ns"] - latency_ns),
+        "arrived_ns": np.where(is_down, columns["arrived_ns"] + latency_ns, columns["arrived_ns"]),
+    }
+    return columns | times

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from hostile_packets import TOO_LONG, hello
 from hostile_peers import COMMAND, LONG, MORE, Caller, Case, Peer, frame, greeting, ready
 
+from seedbus.bus.wire import CURVE
 from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.packet import HELLO_BYTES, NO_SESSION, Type, packet
-from seedbus.bus.zeromq.sockets import CURVE, MOST_UP
+from seedbus.bus.zeromq.sockets import MOST_UP
 
 MOST = MOST_UP + CURVE.sealed  # bytes of any frame
 PING = packet(Type.PING, NO_SESSION)

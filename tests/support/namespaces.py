@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import heapq
+import json
 import os
 import random
 import select
@@ -26,11 +27,12 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from processes import HANGS_S, kill, seedbus
+from processes import HANGS_S, kill, seedbus, wait_for
 
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
@@ -39,6 +41,7 @@ _PREFIX = "10.77.0."
 _MTU = 1500
 _QUEUE = 1000  # packets that wait on a wire; later ones are lost, as with netem
 _JOIN_S = 5.0
+_GREETING = 9  # packets of a connection, both ways, once its ends are about to prove who they are
 
 
 class Refused(OSError):
@@ -281,11 +284,18 @@ class Federation:
         folder: where keys, scenario and run are put.
         scenario: the file of the scenario.
         shares: the clients of each worker, like 0-24; its key is for these alone.
+        in_turn: whether workers start once the server listens, so that none of them connects in vain.
+
+    Attributes:
+        run: the run's folder.
+        greeted: when all workers had a connection, if they started in turn.
     """
 
     PORT = 5555
 
-    def __init__(self, machines: Machines, folder: Path, scenario: Path, shares: list[str]) -> None:
+    def __init__(
+        self, machines: Machines, folder: Path, scenario: Path, shares: list[str], *, in_turn: bool = False
+    ) -> None:
         from seedbus.bus.zeromq.keys import SECRET, TABLE, Entry, KeyPair, clients_of, write_table
 
         keys, self.run = folder / "keys", folder / "run"
@@ -299,6 +309,8 @@ class Federation:
         endpoint = f"tcp://{machines['server'].address}:{self.PORT}"
         options = ("--bind", endpoint, "--keys", keys, "--workers", len(shares), "--out", self.run, "-q")
         self.server = machines["server"].seedbus("server", scenario, *options)
+        if in_turn:
+            wait_for(lambda: '"listening"' in self.log)
         to = ("--connect", endpoint, "--server-key", pairs["server"].public.decode())
         self.workers = [
             machines[f"worker {n}"].seedbus(
@@ -306,6 +318,15 @@ class Federation:
             )
             for n, share in enumerate(shares)
         ]
+        if in_turn:
+            wait_for(lambda: sum(each.packets for each in machines.wires.values()) >= _GREETING * len(shares))
+        self.greeted = datetime.now(UTC)
+
+    @property
+    def lasted_s(self) -> float:
+        """Seconds from `greeted` to the end of the last round so far."""
+        last = next(json.loads(line) for line in reversed(self.log.splitlines()) if '"event": "round"' in line)
+        return (datetime.fromisoformat(last["timestamp"]) - self.greeted).total_seconds()
 
     @property
     def log(self) -> str:

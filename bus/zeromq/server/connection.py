@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from seedbus.bus.wire import PLAIN, Wire
 from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES, Checksums
 from seedbus.bus.zeromq.descriptors import BYTES_ACKED, BYTES_RECEIVED, counted, name_of
 from seedbus.bus.zeromq.packet import HEAD, HELLO_BYTES
-from seedbus.bus.zeromq.sockets import PLAIN, Wire
 
 STRANGERS_STRIKES = 10  # refused frames after which a connection that never joined is closed
 STRIKES = 100  # refused frames after which a member's connection is closed

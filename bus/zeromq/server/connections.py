@@ -13,10 +13,11 @@ from contextlib import suppress
 
 import zmq
 
+from seedbus.bus.wire import CURVE, INPROC, IPC, PLAIN, Wire
 from seedbus.bus.zeromq.descriptors import GONE, abort, name_of, own_path
 from seedbus.bus.zeromq.packet import HELLO_BYTES
 from seedbus.bus.zeromq.server.connection import HERE, OLD, Connection
-from seedbus.bus.zeromq.sockets import CURVE, FAILURES, INPROC, IPC, PLAIN, Wire, failure, is_crowded, most_open
+from seedbus.bus.zeromq.sockets import FAILURES, failure, is_crowded, most_open
 
 EVENTS = 300  # events that are read before other callbacks of the loop get their turn
 STRANGERS = 256  # connections without a session that may be open at a time; fewer if few files may be open

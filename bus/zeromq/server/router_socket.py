@@ -16,6 +16,7 @@ import zmq
 from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.transport import OPERATOR, Rights
+from seedbus.bus.wire import wire_of
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.heartbeat import REST_S, Heartbeat
 from seedbus.bus.zeromq.keys import DOMAIN, KeyPair
@@ -86,7 +87,7 @@ class RouterSocket:
         self._connections = Connections(
             self._socket,
             own.removeprefix("ipc://"),
-            sockets.wire_of(endpoint, keys is not None),
+            wire_of(endpoint, keys is not None),
             crowd,
             self._ended,
             self._handshake_failed,

@@ -24,6 +24,7 @@ from seedbus.bus.clock import wall_seconds
 from seedbus.bus.envelope import SHORT
 from seedbus.bus.errors import BadServer, MalformedEnvelope, MalformedPacket, SentAway, ServerGone
 from seedbus.bus.transport import MOST_CLIENTS, Follower, HostRequest, LongFollower, Recruit
+from seedbus.bus.wire import wire_of
 from seedbus.bus.zeromq import packet as packet
 from seedbus.bus.zeromq import sockets
 from seedbus.bus.zeromq.keys import Identity
@@ -92,7 +93,7 @@ class Link:
         self._recruit = recruit
         self._worker_thread = worker_thread
         self._note = joining.note
-        self._wire = sockets.wire_of(joining.endpoint, joining.identity is not None)
+        self._wire = wire_of(joining.endpoint, joining.identity is not None)
         self._protocol = LinkProtocol(
             joining.endpoint,
             joining.request,

@@ -11,11 +11,12 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from seedbus.bus.envelope import SHORT
+from seedbus.bus.wire import Wire
 from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES
 from seedbus.bus.zeromq.descriptors import BYTES_ACKED, BYTES_RECEIVED, counted, ends
 from seedbus.bus.zeromq.heartbeat import resident_bytes
 from seedbus.bus.zeromq.packet import HEAD
-from seedbus.bus.zeromq.sockets import FAILURES, MOST_DOWN, Wire
+from seedbus.bus.zeromq.sockets import FAILURES, MOST_DOWN
 
 CHECK_S = 0.25  # between two checks for a message that never ends
 # A message counts as endless when it has at least UNFINISHED bytes and the memory of the process has grown by more than

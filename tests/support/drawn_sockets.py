@@ -21,8 +21,8 @@ from typing import Any, Self
 import zmq
 from drawn_threads import Schedule
 
+from seedbus.bus.wire import PLAIN
 from seedbus.bus.zeromq.descriptors import BYTES_RECEIVED, GONE
-from seedbus.bus.zeromq.sockets import PLAIN
 
 DELAYS_S = (0.0, 0.0, 0.001, 0.05, 0.3, 1.5)  # of a packet, or of a connection
 CAPACITIES = (64, 64, 2, 1)  # packets that are under way in one direction

@@ -2,5 +2,5 @@
 
 One ROUTER socket, a session for every worker process, and limits on what strangers may use.
 
-Doors: `hub`, `session`.
+Doors: `hub`, `router_socket`, `session`.
 """

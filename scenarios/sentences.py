@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
 from numbers import Integral
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -49,12 +51,22 @@ _ACCEPTED = {
     "too_short": "{min_length} or more values",
     "tuple_type": "a list",
 }
-_ELSEWHERE = {  # symbols of papers, and words of other tools → our fields, the rarest first
+_ELSEWHERE = {  # symbols of papers, and words of other tools → our fields and names, the rarest first
     "K": "local_steps",
     "N": "clients",
     "P": "perturbations",
+    "beta": "alpha",
     "client_fraction": "cohort",
+    "clients_per_round": "cohort",
+    "cohort_size": "cohort",
+    "dataset": "task",
+    "dirichlet": "alpha partition",
+    "dropout": "faults",
+    "epochs": "local_steps",
     "eta": "learning_rate",
+    "fedsgd": "fedavg",
+    "heterogeneity": "partition",
+    "local_epochs": "local_steps",
     "lr": "learning_rate",
     "mu": "smoothing",
     "nu": "interval nu",
@@ -83,8 +95,8 @@ def sentences(error: ValidationError, model: type[BaseModel], document: Any) -> 
         is_deep = "recursion" in errors[0]["ctx"]["error"]
         return [too_deep(model) if is_deep else NO_UTF_8]
     problems = [(_path(problem, document), problem) for problem in errors[:_MAX_PROBLEMS]]
-    texts = [_sentence(path, problem, model) for path, problem in problems if not _is_implied(path, problem, problems)]
-    texts = _joined(texts)
+    told = [(path, problem) for path, problem in problems if not _is_implied(path, problem, problems)]
+    texts = _joined([_sentence(path, problem, model, document) for path, problem in told])
     if len(errors) > _MAX_PROBLEMS:
         texts.append(f"and {len(errors) - _MAX_PROBLEMS:,} further mistakes")
     return texts
@@ -179,13 +191,15 @@ def _is_implied(path: Path, problem: Any, problems: list[tuple[Path, Any]]) -> b
     return (problem["type"] == "dict_type" and has_other) or (isinstance(problem["input"], dict) and has_nested)
 
 
-def _sentence(path: Path, problem: Any, model: type[BaseModel]) -> str:
+def _sentence(path: Path, problem: Any, model: type[BaseModel], document: Any) -> str:
     location, kind, given = problem["loc"], problem["type"], problem["input"]
     where, last = printable(".".join(map(str, path))) or "the scenario", str(path[-1]) if path else ""
     models = _models_at(location[:-1], model)
-    fields: dict[str, FieldInfo] = {name: field for each in models for name, field in each.model_fields.items()}
+    fields = {name: field for each in models for name, field in _fields_of(each).items()}
     if kind == "extra_forbidden":
-        return f"{where}: no such field{_others_with(last, models)}; {_field_like(last, path[:-1], fields)}"
+        given = reduce(lambda value, part: value[part], path[:-1], document)
+        others = "" if any(word in fields for word in _words_for(last)) else _others_with(last, models)
+        return f"{where}: no such field{others}; {_field_like(last, path[:-1], fields, given)}"
     if kind == "missing":
         meaning = fields[last].description if last in fields else None
         return f"{where}: this field is required" + (f" ({meaning})" if meaning else "")
@@ -208,23 +222,41 @@ def option_sentence(error: ValidationError) -> str:
     return f"{quoted(problem['input'])}{_EXPECTED}{_accepted(problem, None)}"
 
 
-def _field_like(name: str, path: Path, fields: dict[str, FieldInfo]) -> str:
+def _fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return a model's fields by the names that documents have."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _words_for(name: str) -> list[str]:
+    return _ELSEWHERE.get(name, "").split()
+
+
+def _field_like(name: str, path: Path, fields: dict[str, FieldInfo], given: Mapping[str, Any]) -> str:
     """Return a hint for an unknown field: where one section has it, that section's field, else the nearest name."""
     sections = {section: field for section, field in fields.items() if get_origin(field.annotation) is not list}
-    words = [name, *_ELSEWHERE.get(name, "").split()]
+    words = [name, *_words_for(name)]
     if (here := next((word for word in words if word in fields), None)) is not None:
         return f"did you mean {here}?"
-    for each in (name, words[-1]):  # of a section of any kind: the usual one
+    for each in (name, words[-1]):  # of a section of several kinds: the usual one
         for section, field in sections.items():
-            if any(each in nested.model_fields for nested in models_in(field)):
+            if any(each in _fields_of(nested) for nested in _chosen(field, given.get(section))):
                 return f"did you mean {'.'.join(map(str, [*path, section, each]))}?"
     return nearest(name, fields)
+
+
+def _chosen(field: FieldInfo, value: Any) -> list[type[BaseModel]]:
+    """Return the models that a section's value names, or all that the section accepts."""
+    models = list(models_in(field))
+    if not isinstance(value, dict):
+        return models
+    tags = {each: {name: tag.default for name, tag in each.model_fields.items() if is_tag(tag)} for each in models}
+    return [each for each in models if tags[each].items() <= value.items()] or models
 
 
 def _others_with(field: str, models: list[type[BaseModel]]) -> str:
     """Return which others of a model's kind have a field, as a part of a sentence: empty if none has it."""
     kin = [known for kind in KINDS if not set(models).isdisjoint((known := kind.all()).values())]
-    names = [name for known in kin for name, each in known.items() if field in getattr(each, "model_fields", ())]
+    names = [name for known in kin for name, each in known.items() if field in _fields_of(each)]
     if not names:
         return ""
     *first, last = [*names[:4], *(["others"] if len(names) > 4 else [])]
@@ -238,6 +270,11 @@ def _accepted(problem: Any, field: FieldInfo | None) -> str:
     if kind in _FORMS and field is not None and field.description:
         return field.description
     accepted = _ACCEPTED[kind].format(**context) if kind in _ACCEPTED else str(problem["msg"])
+    models = [] if field is None else list(models_in(field))
+    if kind in ("model_attributes_type", "model_type") and len(models) == 1:
+        with suppress(ValidationError):
+            models[0]()
+            return f"{accepted}, such as {{}} for the defaults"
     forms = get_args(field.annotation) if field is not None else ()
     is_scheduled = any(get_origin(form) is dict and get_args(form)[0] is int for form in forms)
     return f"{accepted}, or a schedule, from round to value: {{0: VALUE, 500: VALUE}}" if is_scheduled else accepted
@@ -256,7 +293,7 @@ def _unknown_variant(where: str, given: dict[str, Any], tag: str, variants: list
         return f'{where}.{tag}: null is YAML\'s word for nothing; write "null", in quotes, for the {where} of that name'
     if tag == "distribution" and isinstance(name, str) and name[:1].isdigit():  # "100ms", for a number is one too
         return f"{where}: {quoted(name)} is not accepted; expected a number without a unit, such as 0.1 for seconds"
-    hint = nearest(str(name), known)
+    hint = nearest(next((word for word in _words_for(str(name)) if word in known), str(name)), known)
     is_open = any(kind.tag == tag and kind.all().keys() >= set(known) for kind in KINDS)
     if isinstance(name, str) and is_open and not hint.startswith("did"):
         hint += "; one of a plug-in is known once that is loaded, by --plugin or seedbus.plugin.load_plugin"

@@ -65,8 +65,8 @@ def locate(named: str, context: Mapping[str, Any] | None, is_there: Callable[[st
             raise ValueError(f"there is no such {noun} in {', '.join(map(str, roots.folders))}")
         return str(located)
     folder = (context or {}).get("folder")
-    beside = None if folder is None else Path(folder, named)
-    return str(beside.absolute()) if beside is not None and is_there(str(beside)) else named
+    beside = [] if folder is None else [Path(folder, name) for name in _names(named)]
+    return next((str(path.absolute()) for path in beside if is_there(str(path))), named)
 
 
 def public_or_none(
@@ -84,8 +84,13 @@ def public_or_none(
 
 def find(named: str, is_there: Callable[[str], bool] = os.path.isdir) -> Path | None:
     """Return the path of what `locate` returned: in a directory of SEEDBUS_DATA, or as it is; None if nowhere."""
-    candidates = [*(root / named for root in own_roots()), Path(named)]
+    candidates = (place / name for name in _names(named) for place in (*own_roots(), Path()))
     return next((path for path in candidates if is_there(str(path))), None)
+
+
+def _names(named: str) -> list[str]:
+    """Return a path as it is; of an absolute one also its last part, for a run that was given to someone else."""
+    return [named, *([Path(named).name] if os.path.isabs(named) else [])]
 
 
 @dataclass(frozen=True, slots=True)

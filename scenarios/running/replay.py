@@ -74,9 +74,10 @@ class Replayed:
         return self.problem.network_at(self.point)
 
     def save(self, path: str | Path) -> None:
-        """Write the model's tensors, and the algorithm's own fields, as safetensors.
+        """Write the tensors of the network's `state_dict` as safetensors, float32.
 
-        The sums of `arithmetic: integer` are such a field. The preprocessing is in the file's metadata, as JSON.
+        The preprocessing is in the file's metadata, as JSON. The algorithm's own fields, such as a momentum, are not in
+        the file: the run's folder keeps them, and `replica` has them.
 
         Raises:
             RunFolderError: the file cannot be written.
@@ -85,8 +86,6 @@ class Replayed:
         from safetensors.numpy import save
 
         tensors = dict(self.problem.state_dict(self.point))
-        own = {name: field for name, field in self.replica.fields.items() if field is not self.point}
-        tensors |= {f"seedbus.{name}": field for name, field in own.items()}
         facts = {"round": str(self.round), "version": str(self.replica.version), "digest": self.digest}
         if self.preprocessing is not None:
             facts[KEY] = self.preprocessing.text()

@@ -124,8 +124,10 @@ def _partition(scenario: Any, out: Path | None, output: Form) -> None:
 def _privacy(name: str, settings: list[str] | None, target: str | None, output: Form) -> None:
     """Say who sees what in a scenario's runs, which ε a run has spent, or with which noise one spends a given ε."""
     from seedbus.agents.privacy.spent import in_words
+    from seedbus.scenarios.run_folder import part_of
 
-    if target is None and not os.path.isdir(name):
+    is_run = os.path.isdir(name)  # of one that is not private, δ is refused where ε is computed
+    if target is None and not (is_run and (settings or part_of(Path(name), "privacy"))):
         _sight(name, settings, output)
         return
     if target is None:
@@ -141,10 +143,11 @@ def _privacy(name: str, settings: list[str] | None, target: str | None, output: 
 
 
 def _sight(name: str, settings: list[str] | None, output: Form) -> None:
+    from seedbus.scenarios.run_folder import scenario_of
     from seedbus.scenarios.schema.loading import load
     from seedbus.studies.explain import explain
 
-    scenario = load(name, settings, needs_task=True)
+    scenario = scenario_of(Path(name)) if os.path.isdir(name) else load(name, settings, needs_task=True)
     scenario.check()
     found = explain.sight(scenario)
     if output == "json":

@@ -64,7 +64,7 @@ def init(
                 choices = _asked(choices, fields_of("--set", settings))
             text = first_scenario(choices)
         write_named(file, text)
-        typed = shlex.quote(str(file))
+        typed = " ".join([shlex.quote(str(file)), *(f"--plugin {shlex.quote(str(each))}" for each in plugin or ())])
         say(f"written to {file}; next: `seedbus explain {typed}`, then `seedbus run {typed}`")
 
 

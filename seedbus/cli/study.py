@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 Form = Literal["text", "markdown", "latex", "csv", "parquet", "json"]
+DRAWING = ("matplotlib", "plotly")
+"""What a study's page needs; a table alone, asked for by --format, does without."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,8 @@ def study(
             launches.check(count)
             launches.close()
         usable(track)
-        require(
-            "seedbus study", "matplotlib", "pandas", "plotly", "scipy"
-        )  # its report needs them, when the runs are made
+        # its report needs them, when the runs are made
+        require("seedbus study", *(DRAWING if options.output == "text" else ()), "pandas", "scipy")
         if options.output == "parquet" and sys.stdout.isatty():
             raise ScenarioError("--format parquet", ["it is not text; expected stdout to be a file or a pipe"])
         plan = plan_of(file, options.settings)
@@ -128,12 +129,14 @@ def _conducted(conduct: Conduct, options: StudyOptions, workers: int) -> StudyRe
 
 def _reported(results: StudyResults, conduct: Conduct, options: StudyOptions) -> Exit:
     """Write the report, print the table and what is to be known, and return the exit code."""
+    from seedbus.scenarios.extras import missing
     from seedbus.studies.study.study_page import replaces_runs_by_none, write_report
 
     if options.so_far and not results.is_complete:
         _tell_of_other_sources(conduct)
     page, is_kept = None, replaces_runs_by_none(results)
-    if not is_kept:
+    lacks = next(filter(None, map(missing, DRAWING)), None)
+    if lacks is None and not is_kept:
         try:
             with conduct.meter as meter:
                 page = write_report(results, meter)
@@ -143,13 +146,15 @@ def _reported(results: StudyResults, conduct: Conduct, options: StudyOptions) ->
     _print(results, options.output)
     if is_kept:
         note(f"no run is finished; the former report stays as it is: {results.folder}")
+    elif lacks is not None:
+        note(f"no page is written: {lacks}")
     elif page is not None and not options.quiet:
         say(f"written: {page}, and tables and figures beside it", to_stderr=True)
     for each in conduct.notes:
         note(each)
     for failure in results.failures:
         say(f"seedbus: a run failed: {failure}", to_stderr=True)
-    if page is None and not is_kept:
+    if page is None and lacks is None and not is_kept:
         return Exit.FOLDER
     if results.failures:
         return Exit.INCOMPLETE

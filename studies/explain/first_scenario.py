@@ -30,6 +30,8 @@ from seedbus.scenarios.sentences import is_tag
 
 EVALUATION_S = 0.02  # median seconds of one evaluation of the loss, where clients are slow or fall out
 PATIENCE = 5  # a deadline is so many times what the work of a client takes
+# of an algorithm without a scenario in the library: good on digits' CNN
+_MEASURED = {"fedkseed": {"algorithm": {"name": "fedkseed", "learning_rate": 0.005}, "stop": {"rounds": 1000}}}
 _SOURCE = "seedbus init"
 WIDTH = 120  # characters of a line; a longer comment stands above its field
 
@@ -48,7 +50,7 @@ class Choices:
         partition: the partition; None: that of the library's scenario, or iid.
         clients: number of clients; None: 50, or as many as the algorithm takes.
         cohort: clients asked a round; None: a tenth of them.
-        rounds: number of rounds.
+        rounds: number of rounds; None: those of the library's scenario that has the algorithm's fields, or 100.
         dropout: probability that a client drops out of a round.
         stragglers: fraction of the clients that are slow.
     """
@@ -58,7 +60,7 @@ class Choices:
     partition: Choice | None = None
     clients: int | None = None
     cohort: int | None = None
-    rounds: int = 100
+    rounds: int | None = None
     dropout: float = 0.0
     stragglers: float = 0.0
 
@@ -85,8 +87,10 @@ def completed(choices: Choices) -> Choices:
     Raises:
         ScenarioError: task, algorithm or partition is not valid.
     """
-    partition = choices.partition or _similar(choices)[2].get("partition", "iid")
-    chosen = replace(choices, partition=partition)
+    _, _, similar = _similar(choices)
+    usual = similar.get("stop", {}).get("rounds", 100) if isinstance(choices.algorithm, str) else 100
+    rounds = usual if choices.rounds is None else choices.rounds
+    chosen = replace(choices, partition=choices.partition or similar.get("partition", "iid"), rounds=rounds)
     algorithm = _validated(chosen, {"clients": 1}).algorithm
     clients = min(50, algorithm.facts.most_clients or 50) if choices.clients is None else choices.clients
     cohort = max(1, clients // 10, algorithm.facts.rule.fewest_reports) if choices.cohort is None else choices.cohort
@@ -108,17 +112,25 @@ def first_scenario(choices: Choices) -> str:
         document["compute"] = {"evaluation": {"distribution": "lognormal", "median": EVALUATION_S, "sigma": 0.3}}
         document["faults"] = _faults(chosen)
     scenario = validate({"name": "first"} | document, _SOURCE)
-    name, parts, _ = _similar(choices)
-    origin = f"# Fields of {parts} are set as in {name} (`seedbus list`).\n" if name else ""
     head = "# A scenario for `seedbus run`. Lines with # and no space after it are the defaults.\n"
-    return head + origin + "\n" + "".join(f"{line}\n" for line in _lines(scenario, document, "", without=("name",)))
+    return "\n".join([head + _origin(choices), *_lines(scenario, document, "", without=("name",)), ""])
+
+
+def _origin(choices: Choices) -> str:
+    name, parts, similar = _similar(choices)
+    origin = f"# Fields of {parts} are set as in {name} (`seedbus list`).\n" if name else ""
+    if not isinstance(choices.algorithm, str):
+        return origin
+    of = f"one for {similar['stop']['rounds']:,} rounds of {name or 'digits'}" if similar else "the default, untuned"
+    return f"{origin}# The learning rate is {of}; `tune` of a study finds the best for yours.\n"
 
 
 def _similar(choices: Choices) -> tuple[str, str, dict[str, Any]]:
     """Return the library's scenario of the same task and algorithm: its name, the parts that are taken, and these.
 
-    Of several it is one that is named after the algorithm, and the one with the shortest name. Of a task that the
-    library has not, a small network has the algorithm as digits have it. Without such a scenario all three are empty.
+    Of several it is one that has the same model, then one that is named after the algorithm, and the one with the
+    shortest name. Of a task that the library has not, a small network has the algorithm as digits have it. Without such
+    a scenario name and parts are empty, and the fields are what was measured on digits, if anything was.
     """
     task, algorithm = _name(choices.task), _name(choices.algorithm)
     documents = _documents()
@@ -130,11 +142,17 @@ def _similar(choices: Choices) -> tuple[str, str, dict[str, Any]]:
         if (document["task"]["name"], document["algorithm"]["name"]) == wanted
     ]
     if not same:
-        return "", "", {}
-    name = min(same, key=lambda name: (not name.rpartition("/")[2].startswith(str(algorithm)), len(name), name))
+        return "", "", _MEASURED.get(algorithm, {})
+    model = choices.task.get("model") if isinstance(choices.task, dict) else None
+
+    def distance(name: str) -> tuple[bool, bool, int, str]:
+        has_another = model is not None and documents[name]["task"].get("model") != model
+        return has_another, not name.rpartition("/")[2].startswith(str(algorithm)), len(name), name
+
+    name = min(same, key=distance)
     found = documents[name]
     if task not in known:
-        return name, "algorithm", {"algorithm": found["algorithm"]}
+        return name, "algorithm", {part: found[part] for part in ("algorithm", "stop")}
     return name, "task, partition and algorithm", found
 
 
@@ -145,13 +163,13 @@ def _documents() -> dict[str, dict[str, Any]]:
 
 
 def _document(chosen: Choices, participation: dict[str, Any]) -> dict[str, Any]:
-    model = _similar(chosen)[2]
+    model, rounds = _similar(chosen)[2], chosen.rounds or 0
     return {
         "seed": 1,
         **{name: _fields(getattr(chosen, name), model.get(name), kind.tag) for name, kind in KINDS.items()},
         "participation": participation,
-        "evaluation": {"every": max(1, chosen.rounds // 20)},
-        "stop": {"rounds": chosen.rounds},
+        "evaluation": {"every": max(1, rounds // 20)},
+        "stop": {"rounds": rounds},
     }
 
 

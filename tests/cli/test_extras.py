@@ -121,3 +121,6 @@ def test_a_study_says_what_it_lacks_before_its_first_run(seedbus: Command, monke
     answer = seedbus("study", "some.yaml")
     assert answer.code == Exit.USAGE and answer.err == f"seedbus: seedbus study: {lacks('matplotlib')}\n"
     assert not Path("studies").exists()
+    table = seedbus("study", "some.yaml", "-q", "--format", "markdown")
+    assert table.code == Exit.OK and table.out.startswith("| row |"), table.err
+    assert table.err == f"seedbus: note: no page is written: {lacks('matplotlib')}\n"

@@ -194,3 +194,8 @@ def test_a_run_without_privacy_has_no_epsilon(tmp_path: Path) -> None:
     run(private(privacy=None, stop={"rounds": 1}), tmp_path / "run")
     with pytest.raises(ScenarioError, match="its scenario has no privacy"):
         spent(tmp_path / "run")
+    told = [
+        CliRunner().invoke(app, ["explain", str(each), "privacy"])
+        for each in (tmp_path / "run", tmp_path / "run" / "scenario.yaml")
+    ]
+    assert [each.exit_code for each in told] == [0, 0] and told[0].stdout == told[1].stdout != ""

@@ -164,3 +164,34 @@ def test_nothing_remains_of_an_archive_that_was_read(archive: Path) -> None:
     with unpacked(archive) as folder:
         assert (folder / "journal.sqlite").is_file()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("place", ["beside", "SEEDBUS_DATA"])
+def test_a_run_of_a_table_is_checked_and_made_again_where_the_author_s_folder_is_not(
+    seedbus: Command, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    author, reader = tmp_path / "author", tmp_path / "reader"
+    for folder in (author, reader):
+        folder.mkdir()
+    rows = "".join(f"{number},{'yes' if number % 3 else 'no'}\n" for number in range(40))
+    (author / "rows.csv").write_text(f"age,left\n{rows}")
+    (author / "s.yaml").write_text(
+        "task: {name: table, file: rows.csv, target: left}\nalgorithm: fedavg\n"
+        "participation: {clients: 2}\nstop: {rounds: 2}\n"
+    )
+    assert seedbus("run", author / "s.yaml", "-q", "--out", author / "run").code == Exit.OK
+    write_archive(author / "run", reader / "run.zip")
+    data = reader if place == "beside" else tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    (author / "rows.csv").rename(data / "rows.csv")
+    shutil.rmtree(author)
+    monkeypatch.chdir(reader)
+    monkeypatch.setenv("SEEDBUS_DATA", "" if place == "beside" else str(data))
+    checked = seedbus("verify", "run.zip")
+    assert (checked.code, checked.err) == (Exit.OK, "") and "not checked: a replay" not in checked.out
+    shutil.unpack_archive("run.zip", ".")
+    assert seedbus("export", ".", "--out", "m.safetensors").code == Exit.OK
+    assert seedbus("run", "scenario.yaml", "-q", "--out", "again").code == Exit.OK
+    assert Results.read(Path("again")).digest == Results.read(Path()).digest
+    (data / "rows.csv").write_text(f"age,left\n1,no\n{rows}")
+    assert "not checked: a replay" in seedbus("verify", "run.zip").out, "another file of that name"

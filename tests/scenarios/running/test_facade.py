@@ -215,7 +215,7 @@ def test_a_folder_may_be_given_as_text(tmp_path: Path, what: Scenario) -> None:
 
     saved = load_file(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(saved.pop("x").ravel(), model.replica.x)
-    assert set(saved) == {"seedbus.momentum"}
+    assert not saved and "momentum" in model.replica.fields, "torch's load_state_dict takes it as it is"
 
 
 @pytest.mark.parametrize("method", ["fedacg", "fedexp"])

@@ -7,9 +7,11 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Command
+from plugin_files import SIGNS, forget
 
 from seedbus.models.task import TASKS
 from seedbus.scenarios.errors import Exit
@@ -75,6 +77,35 @@ def test_settings_are_those_of_the_library_s_scenario_of_the_same_task_and_algor
     ours, theirs = load(path), load("fashion/scaffold")
     assert (ours.task, ours.partition, ours.algorithm) == (theirs.task, theirs.partition, theirs.algorithm)
     assert "# Fields of algorithm are set as in decomfl-digits" in first_scenario(Choices(task="quadratic"))
+
+
+@pytest.mark.parametrize(
+    ("task", "algorithm", "rate", "rounds"),
+    [
+        ("digits", "decomfl", 0.006, 1000),
+        ({"name": "digits", "model": "softmax"}, "decomfl", 0.1, 300),
+        ("quadratic", "decomfl", 0.006, 1000),
+        ("digits", "fedkseed", 0.005, 1000),
+    ],
+)
+def test_a_learning_rate_comes_with_the_rounds_it_is_for(
+    task: Any, algorithm: str, rate: float, rounds: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "first.yaml"
+    path.write_text(text := first_scenario(Choices(task=task, algorithm=algorithm)))
+    found = load(path).resolved()
+    assert (found["algorithm"]["learning_rate"], found["stop"]["rounds"]) == (rate, rounds)
+    assert f"The learning rate is one for {rounds:,} rounds of " in text
+    path.write_text(first_scenario(Choices(task=task, algorithm=algorithm, rounds=7)))
+    assert load(path).stop.rounds == 7
+
+
+def test_the_next_command_loads_the_plug_in(seedbus: Command) -> None:
+    Path("my files").mkdir()
+    Path("my files/signs.py").write_text(SIGNS.read_text())
+    written = seedbus("init", "first.yaml", "--plugin", "my files/signs.py")
+    forget()
+    assert "`seedbus run first.yaml --plugin 'my files/signs.py'`" in written.out, written
 
 
 def test_it_replaces_no_file(seedbus: Command) -> None:

@@ -71,8 +71,8 @@ def _ended(text: str, placement: Placement, interrupted: bool) -> End:
 def end_of(summary: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a summary that are equal in two equal runs."""
     same = {name: value for name, value in summary.items() if name not in _OF_ONE_RUN}
-    # a process that reconnects sends a JOIN again
-    same["traffic"] = {name: value for name, value in same["traffic"].items() if name != "transport"}
+    # a process that reconnects sends a JOIN again, and a wire carries the scenario's text
+    same["traffic"] = {name: value for name, value in same["traffic"].items() if name not in ("transport", "wire")}
     return same
 
 

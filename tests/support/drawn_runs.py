@@ -322,7 +322,8 @@ def reference(world: str, folder: Path) -> Results:
 
 def _is_of_the_end(error: BaseException | None) -> bool:
     """Whether a process says so because the run had ended without it: it came late, or its connection broke then."""
-    return isinstance(error, ServerGone) or (isinstance(error, SentAway) and error.reason in (OVER, "taken"))
+    last = error.reason if isinstance(error, SentAway) else ""  # which it tells when nobody answers any more
+    return isinstance(error, ServerGone) or last in (OVER, "taken", "stale-session")
 
 
 def _told(results: Results) -> tuple[Any, ...]:

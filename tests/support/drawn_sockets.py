@@ -288,7 +288,7 @@ class Socket:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.group = net.schedule._current.group
+        self.group = net.schedule.group
         self.closed = False
         self.rcvhwm = 64
         self._monitor: Monitor | None = None

@@ -167,6 +167,11 @@ class Schedule:
     # -- what a fault calls
 
     @property
+    def group(self) -> str:
+        """The group of the thread that has the turn."""
+        return self._current.group
+
+    @property
     def groups(self) -> list[str]:
         """The groups that have threads which go on."""
         return sorted({each.group for each in self._tasks if not each.is_over} - self.killed)

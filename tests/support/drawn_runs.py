@@ -35,6 +35,7 @@ from seedbus.bus.errors import SentAway, ServerGone
 from seedbus.bus.ledger import ledger_hash, read_ledger
 from seedbus.bus.transport import Follower
 from seedbus.bus.zeromq import Joining, follow, heartbeat
+from seedbus.bus.zeromq.checksums import CHECKSUM_BYTES, Checksums
 from seedbus.bus.zeromq.packet import OVER
 from seedbus.bus.zeromq.server import connection as connection_module
 from seedbus.bus.zeromq.server import connections as connections_module
@@ -164,7 +165,9 @@ class World:
         elif fault.kind == "stall" and groups:
             self.schedule.stalled[groups[which % len(groups)]] = self.schedule.now_s + (1.0, 7.0, 60.0)[which % 3]
         elif fault.kind == "flip":
-            ways = [way for each in net.connections for way in (each.up, each.down) if way.under_way]
+            ways = [
+                way for each in net.connections for way in (each.up, each.down) if way.under_way and way.under_way[0][1]
+            ]
             if ways:
                 way = ways[which % len(ways)]
                 due_s, data = way.under_way[0]
@@ -186,13 +189,13 @@ class World:
     # -- processes
 
     def _stranger(self, draw: Random) -> None:
-        dealer = Dealer(self.net)
+        dealer, checksums = Dealer(self.net), Checksums(True)
         dealer.connect(ENDPOINT)
         for _ in range(draw.randrange(1, 20)):
             if not self.schedule.wait(lambda: dealer.can_send, self.schedule.now_s + 20.0):
                 break
             with suppress(zmq.Again):
-                dealer.send(_nonsense(draw, self.net.seen), zmq.NOBLOCK)
+                dealer.send(_nonsense(draw, self.net.seen, checksums), zmq.NOBLOCK)
         dealer.close(500)
 
     def start_host(self, request: HostRequest, name: str = "") -> None:
@@ -214,11 +217,18 @@ class World:
         self.reached[f"a process: {event}"] += 1
 
 
-def _nonsense(draw: Random, seen: list[bytes]) -> bytes:
-    """Return what a stranger sends: any bytes, or a packet seen before, whole, cut, longer, or with a flipped bit."""
+def _nonsense(draw: Random, seen: list[bytes], checksums: Checksums) -> bytes:
+    """Return what a stranger sends: any bytes, or a packet seen before, whole, cut, longer, or with a flipped bit; with
+    the right checksum, or without."""
     if not seen or draw.random() < 0.2:
         return draw.randbytes(draw.choice((0, 1, 9, 40, 5000)))
     data = draw.choice(seen)
+    if draw.random() < 0.3:
+        return _changed(draw, data)
+    return checksums.added(_changed(draw, data[:-CHECKSUM_BYTES]))
+
+
+def _changed(draw: Random, data: bytes) -> bytes:
     at = draw.randrange(len(data))
     flipped = data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
     return draw.choice((data, data[:at], flipped, data + draw.randbytes(30)))

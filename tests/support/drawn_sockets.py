@@ -110,7 +110,7 @@ class Net:
         self.routers: dict[str, Router] = {}
         self.connecting: list[tuple[float, Dealer]] = []
         self.connections: list[Connection] = []
-        self.seen: list[bytes] = []  # the latest packets that went up
+        self.seen: list[bytes] = []  # the first packets that went up, and the latest
         self._by_descriptor: dict[int, Connection] = {}
         self._made = 0
         self._notices: list[Notice] = []
@@ -342,7 +342,7 @@ class Dealer(Socket):
         if way is None:
             raise zmq.Again
         way.put(bytes(data))
-        self.net.seen = [*self.net.seen[-19:], bytes(data)]
+        self.net.seen = [*self.net.seen[:6], *self.net.seen[6:][-13:], bytes(data)]
 
     def get(self, option: int) -> int:
         return zmq.POLLIN * self.has_input | zmq.POLLOUT * self.can_send

@@ -22,7 +22,7 @@ class Facts:
             bit, and so `aggregate` takes None for the reports of its round.
         is_widened: whether `point` takes memory of its own, which an evaluation should not take.
         is_exact: whether x is an exact sum of commits.
-        adds_up: whether reports are whole numbers (`Sums`), and `aggregate` takes their sum in their place (`Total`).
+        adds_up: whether reports are whole numbers (`Sums`), and `aggregate` takes their sum (`Total`), by `mean`.
         tracks_sums: whether clients remember what they report, as the server has it: then it may not be clipped there.
         law: the law of the directions that it draws, or its name; None if it draws none, so that no kernel is needed.
         has_round_seeds: whether each round has a seed of its own, to which a shift can be applied.

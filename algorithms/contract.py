@@ -202,7 +202,9 @@ class LateReports(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The sum of a round's reports in the place of these, of an algorithm whose facts say `adds_up`.
+    """The sum of a round's reports in the place of these, of an algorithm whose facts say `adds_up`, by `mean`.
+
+    Such an algorithm has two methods more, `numbers` and `of_numbers`, as `Sums` has them.
 
     Attributes:
         numbers: the sum of their numbers, int64, in the shape of one report's.
@@ -359,9 +361,9 @@ class Server(Protocol):
             state: the state after the previous commit.
             plan: the plan of this round.
             reports: client → report of this round; may be empty if there are late reports. If the facts say `adds_up`,
-                also their sum, of which the same commit is made, to the bit. If they say `is_order_free`, also None:
-                the round goes on, and each of the late reports counts alone, as a function of the report, its own plan
-                and its weight. So any order and any grouping of these into commits lead to the same model, to the bit.
+                also their sum, of which the rule `mean` makes the same commit, to the bit. If they say `is_order_free`,
+                also None: the round goes on, and each of the late reports counts alone, as a function of the report,
+                its own plan and its weight. So any order and any grouping of these into commits lead to the same model.
             share: weight of this round's own reports, all together, when late reports are aggregated too.
             late: reports of earlier rounds to aggregate too.
             members: number of clients from which the cohort was drawn.

@@ -61,10 +61,12 @@ _ELSEWHERE = {  # symbols of papers, and words of other tools → our fields and
     "cohort_size": "cohort",
     "dataset": "task",
     "dirichlet": "alpha partition",
+    "drift_penalty": "proximal",
     "dropout": "faults",
     "epochs": "local_steps",
     "eta": "learning_rate",
     "fedsgd": "fedavg",
+    "graph_seed": "seed",
     "heterogeneity": "partition",
     "local_epochs": "local_steps",
     "lr": "learning_rate",
@@ -72,6 +74,7 @@ _ELSEWHERE = {  # symbols of papers, and words of other tools → our fields and
     "nu": "interval nu",
     "num_clients": "clients",
     "num_rounds": "rounds",
+    "regularisation": "proximal",
     "tau": "adaptivity margin temperature local_steps",
 }
 _ELSEWHERE |= {"η": _ELSEWHERE["eta"], "μ": _ELSEWHERE["mu"], "ν": _ELSEWHERE["nu"], "τ": _ELSEWHERE["tau"]}

@@ -47,6 +47,7 @@ from seedbus.algorithms.contract import (
     Total,
     Work,
     commits_after,
+    newest_after,
 )
 from seedbus.algorithms.dense.base import FedAvg
 from seedbus.algorithms.dense.channels.contract import Channel
@@ -134,5 +135,6 @@ __all__ = [
     "divide",
     "load_module",
     "load_plugin",
+    "newest_after",
     "register",
 ]

@@ -307,8 +307,8 @@ def _flaws(plugin: Plugin) -> list[str]:
                     f"the field {field} of the {kind.noun} {name} is a {info.annotation.__name__}, which no file can "
                     "give; expected a class that extends it, or for any rule Aggregation"
                 )
-        for own in vars(each):
-            if (wrong := _misfit(each, own, kind is ALGORITHMS)) is not None:
+        for owner, own in [(base, own) for base in each.__mro__ if _is_own(base) for own in vars(base)]:
+            if (wrong := _misfit(owner, own, kind is ALGORITHMS)) is not None:
                 flaws.append(f"{own} of the {kind.noun} {name} {wrong}")
         if get_args(each.model_fields[kind.tag].annotation) != (name,):
             field = f'{kind.tag}: Literal["{name}"] = "{name}"'
@@ -334,14 +334,19 @@ _ELSEWHERE = {each.name: f"in `facts`: replace(super().facts, {each.name}=…)" 
     "silent": "`of_numbers`, which takes the plan",
     "read_together": "`read_reports`",
     "informed": "`plan`, which takes the server's state",
-    "pending": "`commits_after` in `apply`, or in `facts`: replace(super().facts, is_dense=True)",
+    "pending": "`commits_after` in `apply`, or `newest_after` and in `facts`: replace(super().facts, is_dense=True)",
     "aggregate_sum": "`aggregate`, which takes a Total for the reports",
     "aggregate_each": "`aggregate`, which takes None for the reports",
 }
 """What an algorithm had as a member of its own, and where it says that now."""
 
 
-def _misfit(kind: type[BaseModel], name: str, is_algorithm: bool) -> str | None:
+def _is_own(base: type) -> bool:
+    """Whether a base class is of a plug-in."""
+    return not base.__module__.startswith(("seedbus.", "pydantic", "builtins", "abc", "typing"))
+
+
+def _misfit(kind: type, name: str, is_algorithm: bool) -> str | None:
     """Return how a member of a class cannot stand for that of Seedbus which it overrides; None if it can."""
     bases = [*kind.__mro__[1:], *(Algorithm.__mro__ if is_algorithm else ())]
     if is_algorithm and name in _ELSEWHERE and not any(name in vars(base) for base in bases):

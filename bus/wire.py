@@ -287,7 +287,7 @@ def _empty(columns: Columns, rows: Whole, is_up: Mask) -> Whole:
 
 
 def _packets(columns: Columns, rows: Whole, empty: Whole | None) -> _Packets:
-    """Packets of messages: those that depart for one client, or from it, at one instant travel in one.
+    """Packets of messages: those of a round that depart for one client, or from it, at one instant travel in one.
 
     Args:
         rows: the messages, all of one direction.
@@ -295,20 +295,23 @@ def _packets(columns: Columns, rows: Whole, empty: Whole | None) -> _Packets:
     """
     client = np.maximum(columns["sender"], columns["recipient"])[rows]
     sent_ns, arrived_ns = columns["sent_ns"][rows], columns["arrived_ns"][rows]
+    round = columns["round"][rows]  # of two rounds at one instant, the later waits for the answers of the earlier
     entries = _entries(columns["header_bytes"][rows] + columns["payload_bytes"][rows])
     if empty is not None:  # each delivery is answered by a number of entries
         entries += NOTE * (columns["kind"][rows] == Kind.PULL)
         none = NOTE * np.isin(columns["kind"][empty], [kind for kind, those in ANSWERS.items() if Kind.PULL in those])
         client = np.concatenate([client, columns["recipient"][empty]])
+        round = np.concatenate([round, columns["round"][empty]])
         sent_ns = np.concatenate([sent_ns, columns["arrived_ns"][empty]])
         back_ns = 2 * columns["arrived_ns"][empty] - columns["sent_ns"][empty]  # as long as the delivery took
         arrived_ns = np.concatenate([arrived_ns, back_ns])
         entries = np.concatenate([entries, none]) + 1
     if not client.size:
         return _Packets(client, sent_ns, arrived_ns, entries)
-    order = np.lexsort((sent_ns, client))
+    order = np.lexsort((round, sent_ns, client))
     client, sent_ns, arrived_ns, entries = client[order], sent_ns[order], arrived_ns[order], entries[order]
-    begins = np.flatnonzero(np.append(True, (client[1:] != client[:-1]) | (sent_ns[1:] != sent_ns[:-1])))
+    together = np.stack([client, sent_ns, round[order]])
+    begins = np.flatnonzero(np.append(True, (together[:, 1:] != together[:, :-1]).any(0)))
     _, first, at = np.unique(client, return_index=True, return_inverse=True)
     number = (np.arange(client.size) - first[at])[begins]  # of the first delivery in the packet
     content = np.add.reduceat(entries, begins) + _number_bytes(number)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,12 +86,27 @@ def public_or_none(
 
 def find(named: str, is_there: Callable[[str], bool] = os.path.isdir) -> Path | None:
     """Return the path of what `locate` returned: in a directory of SEEDBUS_DATA, or as it is; None if nowhere."""
-    candidates = (place / name for name in _names(named) for place in (*own_roots(), Path()))
+    candidates = [*(root / name for name in _names(named) for root in own_roots()), Path(named)]
+    if _IS_OF_GIVEN_RUN.get():
+        candidates += map(Path, _names(named)[1:])
     return next((path for path in candidates if is_there(str(path))), None)
 
 
+@contextmanager
+def of_given_run() -> Iterator[None]:
+    """Find files also by their bare names in the working directory: a run's digests tell if they are others."""
+    token = _IS_OF_GIVEN_RUN.set(True)
+    try:
+        yield
+    finally:
+        _IS_OF_GIVEN_RUN.reset(token)
+
+
+_IS_OF_GIVEN_RUN = ContextVar("is_of_given_run", default=False)
+
+
 def _names(named: str) -> list[str]:
-    """Return a path as it is; of an absolute one also its last part, for a run that was given to someone else."""
+    """Return a path as it is; of an absolute one also its last part, for a scenario that somebody else has moved."""
     return [named, *([Path(named).name] if os.path.isabs(named) else [])]
 
 

@@ -21,6 +21,7 @@ from seedbus.algorithms.contract import BadPayload, Replica, Vector
 from seedbus.algorithms.directions import use_all_cores
 from seedbus.bus.files import atomic_write
 from seedbus.bus.text import counted
+from seedbus.models.data.roots import of_given_run
 from seedbus.models.masked_problem import MaskedProblem
 from seedbus.models.numeric_state import numeric_state
 from seedbus.models.preprocessing import KEY, Preprocessing
@@ -156,11 +157,12 @@ def _of_run(folder: Path, rounds: Sequence[int | None], task: Task | None, own_d
         chains = [journal.link_before(number).hex() for number in numbers]
     if own_data:
         scenario = with_own(scenario, own_data, range(scenario.participation.clients), evaluates=True)
-    problem = bind(scenario)
-    relabel(scenario, problem)  # for an analysis that has clients train again
-    check_build(folder, facts, build_of(scenario, problem))
-    preprocessing = _preprocessing(scenario, problem)
-    algorithm = followed(scenario, problem)
+    with of_given_run():  # tables are read when they are needed first
+        problem = bind(scenario)
+        relabel(scenario, problem)  # for an analysis that has clients train again
+        check_build(folder, facts, build_of(scenario, problem))
+        preprocessing = _preprocessing(scenario, problem)
+        algorithm = followed(scenario, problem)
     use_all_cores()  # which changes no bit
     for number, chain in zip(numbers, chains, strict=True):
         replica = algorithm.replica(problem.x0())

@@ -22,6 +22,7 @@ from seedbus.agents.journal.digests import digest
 from seedbus.agents.journal.journal import Journal
 from seedbus.agents.launcher import Outcome, check_build, outcome_in
 from seedbus.bus.text import printable
+from seedbus.models.data.roots import of_given_run
 from seedbus.models.errors import DataError
 from seedbus.models.task import Task
 from seedbus.scenarios.errors import ScenarioError, path_of
@@ -90,6 +91,7 @@ class Verified:
         return ()
 
 
+@of_given_run()
 def verify(run: str | Path, *, task: Task | None = None) -> Verified:
     """Compare the results and the metrics of a finished run with its journal and its ledger.
 

@@ -57,6 +57,14 @@ def test_columns_of_sizes_are_those_of_single_ones(size: int) -> None:
     assert wire._framed(sizes) == CURVE.bytes_of(size)
 
 
+def test_rounds_at_one_instant_have_packets_of_their_own() -> None:
+    instant = [Row(0, 0, number, each.kind, *each[4:]) for number in range(5) for each in exchange(0)]
+    together = wire.predict(columns(*instant), clients=2, lasts_ns=0, scenario_bytes=1000).rounds
+    up, down = rounds(*(each for number in range(5) for each in exchange(0, begins_ms=30 * number, round=number)))
+    assert (together.up.segments, together.up.framed) == (5, up.framed)
+    assert (together.down.segments, together.down.framed) == (5, down.framed)
+
+
 def test_a_plan_and_its_report() -> None:
     up, down = rounds(*exchange(5))
     # a packet's head, its number, the entry's length, the box of CURVE, and a frame's header; of an ANSWER a count more

@@ -193,5 +193,11 @@ def test_a_run_of_a_table_is_checked_and_made_again_where_the_author_s_folder_is
     assert seedbus("export", ".", "--out", "m.safetensors").code == Exit.OK
     assert seedbus("run", "scenario.yaml", "-q", "--out", "again").code == Exit.OK
     assert Results.read(Path("again")).digest == Results.read(Path()).digest
+    (reader / "other").mkdir()
+    monkeypatch.chdir(reader / "other")
+    (reader / "other" / "rows.csv").write_text(f"age,left\n{rows}")
+    (data / "rows.csv").rename(data / "moved.csv")
+    assert seedbus("run", reader / "scenario.yaml", "-q").code == Exit.USAGE, "a file that nobody has named"
+    monkeypatch.chdir(reader)
     (data / "rows.csv").write_text(f"age,left\n1,no\n{rows}")
     assert "not checked: a replay" in seedbus("verify", "run.zip").out, "another file of that name"

@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from guard_data import write_data, write_texts
@@ -46,12 +47,11 @@ OF_PROCESSOR = ("digest", "halfway", "metrics")
 def cells(changes: Document, way: Way) -> Cells:
     """Carry out a run and return its cells."""
     document = BASE | changes
-    with TemporaryDirectory(prefix="seedbus-guard-") as root:
+    with TemporaryDirectory(prefix="seedbus-guard-") as root, patch.dict(os.environ, SEEDBUS_DATA=root):
         file, folder = Path(root) / "guard.yaml", Path(root) / "run"
         write_data(Path(root))
         if document["task"]["name"] in TEXTS:
             write_texts(Path(root))
-        os.environ["SEEDBUS_DATA"] = root
         file.write_text(json.dumps(document), encoding="utf-8")
         if (found := way(file, folder)) is not None:
             return found

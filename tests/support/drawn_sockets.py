@@ -416,7 +416,7 @@ class Router(Socket):
 
     def poll(self, timeout_ms: int) -> bool:
         self.notice.take()
-        until_s = self.net.schedule.now_s + timeout_ms / 1000
+        until_s = self.net.schedule.now_s + max(0.01, timeout_ms) / 1000  # even a look takes time
         return self.net.schedule.wait(
             lambda: self._half is not None or any(each.up.arrived for each in (*self._ended, *self._present)), until_s
         )
